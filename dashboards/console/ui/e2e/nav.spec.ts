@@ -22,8 +22,7 @@ test("what is looked at daily stands in the bar, the rest below Manage, by keybo
   await expect(page).toHaveURL(/\/policies$/);
   await expect(nav.getByRole("link", { name: "Policies" })).toBeHidden();
 
-  // Whoever leaves it has closed it. (The bar of a page that is still coming goes with it.)
-  await expect(page.getByRole("heading", { level: 1, name: "Health policies" })).toBeVisible();
+  // Whoever leaves it has closed it.
   await manage.click();
   await expect(nav.getByRole("link", { name: "Policies" })).toHaveAttribute("aria-current", "page");
   await page.getByRole("heading", { level: 1 }).click();
@@ -77,6 +76,24 @@ test("a page that opens asks for nothing twice", async ({ page }) => {
     expect(asked.filter((u, i) => asked.indexOf(u) !== i)).toEqual([]);
     page.off("request", note);
   }
+});
+
+test("what is open in the bar stays so when the page comes", async ({ page }) => {
+  let come = () => {};
+  const coming = new Promise<void>((ok) => (come = ok));
+  await page.route(/\/assets\/policies-.*\.js/, (r) => coming.then(() => r.continue()));
+  await login(page);
+  const nav = page.getByRole("navigation", { name: "Main" });
+  const manage = nav.getByRole("button", { name: /^Manage/ });
+  await manage.click();
+  await nav.getByRole("link", { name: "Policies" }).click();
+  await expect(page).toHaveURL(/\/policies$/);
+  await manage.press("Enter");
+  await expect(nav.getByRole("link", { name: "Cost" })).toBeVisible();
+  come();
+  await expect(page.getByRole("heading", { level: 1, name: "Health policies" })).toBeVisible();
+  await expect(nav.getByRole("link", { name: "Cost" })).toBeVisible();
+  await expect(manage).toBeFocused();
 });
 
 test("a page whose bundle is gone says so", async ({ page }) => {

@@ -1,6 +1,6 @@
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { useEffect } from "react";
-import { Route, Switch } from "wouter";
+import { Route, Switch, useLocation } from "wouter";
 import { api, onUnauthorized, Problem, sessionLives } from "./api/client";
 import { keys } from "./api/keys";
 import { startLive } from "./api/live";
@@ -8,11 +8,12 @@ import { retry } from "./api/queries";
 import type { Session } from "./api/types";
 import { Palette } from "./components/palette";
 import { Boundary } from "./components/boundary";
+import { Shell } from "./components/shell";
 import { loginFault, tokenOfHash } from "./lib/token";
 import { useStore } from "./lib/store";
 import { LoginPage } from "./pages/login";
 import { NotFoundPage } from "./pages/not-found";
-import { loadOthers, ROUTES } from "./pages";
+import { loadOthers, routeOf, ROUTES } from "./pages";
 import { zone } from "./lib/zone";
 import { auth, endSession } from "./session";
 
@@ -85,6 +86,7 @@ function Gate() {
   const state = useStore(auth);
   const isIn = state.state === "in";
   const inZone = useStore(zone);
+  const [location] = useLocation();
   useEffect(() => (isIn ? startLive(client) : undefined), [isIn]);
   useEffect(() => {
     if (!isIn) return;
@@ -94,15 +96,18 @@ function Gate() {
   if (state.state === "out") return <LoginPage message={state.message} />;
   return (
     <>
-    <Palette />
-    <Switch key={inZone}>
-      {ROUTES.map(({ path, Page }) => (
-        <Route key={path} path={path}>
-          {(params) => <Page {...params} />}
-        </Route>
-      ))}
-      <Route component={NotFoundPage} />
-    </Switch>
+      <Palette />
+      {/* Above the pages: what is open in the bar stays so while a page comes. */}
+      <Shell fixed={routeOf(location)?.fixed ?? false}>
+        <Switch key={inZone}>
+          {ROUTES.map(({ path, Page }) => (
+            <Route key={path} path={path}>
+              {(params) => <Page {...params} />}
+            </Route>
+          ))}
+          <Route component={NotFoundPage} />
+        </Switch>
+      </Shell>
     </>
   );
 }

@@ -2,7 +2,6 @@
 
 import { type ComponentType, useEffect, useState } from "react";
 import { ProblemNote } from "./components/states";
-import { Shell } from "./components/shell";
 
 type Params = Record<string, string>;
 type Load = () => Promise<ComponentType<never>>;
@@ -10,12 +9,14 @@ type Load = () => Promise<ComponentType<never>>;
 export interface Route {
   path: string;
   Page: ComponentType<Params>;
+  /** The page fills the window and scrolls inside. */
+  fixed: boolean;
   /** Fetches the page's bundle, once. */
   load: () => Promise<unknown>;
 }
 
-/** A page that is fetched when it is first shown, with the bar on top meanwhile. */
-function split(path: string, load: Load): Route {
+/** A page that is fetched when it is first shown, with nothing below the bar meanwhile. */
+function split(path: string, load: Load, { fixed = false } = {}): Route {
   let loaded: ComponentType<Params> | undefined;
   let loading: Promise<unknown> | undefined;
   const get = () =>
@@ -33,22 +34,19 @@ function split(path: string, load: Load): Route {
       if (!Loaded) void get().then(() => setLoaded(() => loaded), () => setFailed(true));
     }, [Loaded]);
     if (Loaded) return <Loaded {...params} />;
+    if (!failed) return null;
     return (
-      <Shell>
-        {failed && (
-          <div className="page">
-            {/* Of an older console, whose files are gone since the server was replaced; or the network is. */}
-            <ProblemNote error="The server may have been replaced by a newer one since this window was opened, or can't be reached." doing="load this page" onRetry={() => location.reload()} />
-          </div>
-        )}
-      </Shell>
+      <div className="page">
+        {/* Of an older console, whose files are gone since the server was replaced; or the network is. */}
+        <ProblemNote error="The server may have been replaced by a newer one since this window was opened, or can't be reached." doing="load this page" onRetry={() => location.reload()} />
+      </div>
     );
   }
-  return { path, Page, load: get };
+  return { path, Page, fixed, load: get };
 }
 
 export const ROUTES: readonly Route[] = [
-  split("/", () => import("./pages/fleet").then((m) => m.FleetPage)),
+  split("/", () => import("./pages/fleet").then((m) => m.FleetPage), { fixed: true }),
   split("/virtual-sites", () => import("./pages/virtual-sites").then((m) => m.VirtualSitesPage)),
   split("/virtual-sites/:namespace/:name", () => import("./pages/virtual-site").then((m) => m.VirtualSitePage)),
   split("/virtual-hosts", () => import("./pages/virtual-hosts").then((m) => m.VirtualHostsPage)),
@@ -56,7 +54,7 @@ export const ROUTES: readonly Route[] = [
   split("/load", () => import("./pages/load").then((m) => m.LoadPage)),
   split("/connectivity", () => import("./pages/connectivity").then((m) => m.ConnectivityPage)),
   split("/connectivity/:name", () => import("./pages/link").then((m) => m.LinkPage)),
-  split("/sites", () => import("./pages/inventory").then((m) => m.InventoryPage)),
+  split("/sites", () => import("./pages/inventory").then((m) => m.InventoryPage), { fixed: true }),
   split("/sites/:name", () => import("./pages/site").then((m) => m.SitePage)),
   split("/sites/:name/score", () => import("./pages/score").then((m) => m.ScorePage)),
   split("/sites/:name/cost", () => import("./pages/site-cost").then((m) => m.SiteCostPage)),
@@ -65,7 +63,7 @@ export const ROUTES: readonly Route[] = [
   split("/workloads", () => import("./pages/workloads").then((m) => m.WorkloadsPage)),
   split("/workloads/deploy", () => import("./pages/deploy").then((m) => m.DeployPage)),
   split("/workloads/:namespace/:vk8s/:kind/:name", () => import("./pages/workload").then((m) => m.WorkloadPage)),
-  split("/workloads/:namespace/:vk8s/:kind/:name/pods/:pod/log", () => import("./pages/pod-log").then((m) => m.PodLogPage)),
+  split("/workloads/:namespace/:vk8s/:kind/:name/pods/:pod/log", () => import("./pages/pod-log").then((m) => m.PodLogPage), { fixed: true }),
   split("/rollouts", () => import("./pages/rollouts").then((m) => m.RolloutsPage)),
   split("/rollouts/:namespace/:name", () => import("./pages/rollout").then((m) => m.RolloutPage)),
   split("/cost", () => import("./pages/cost").then((m) => m.CostPage)),
@@ -73,18 +71,20 @@ export const ROUTES: readonly Route[] = [
   split("/alerts/:fingerprint", () => import("./pages/alert").then((m) => m.AlertPage)),
   split("/runbooks/:name", () => import("./pages/runbook").then((m) => m.RunbookPage)),
   split("/timeline", () => import("./pages/timeline").then((m) => m.TimelinePage)),
-  split("/logs", () => import("./pages/logs").then((m) => m.LogsPage)),
+  split("/logs", () => import("./pages/logs").then((m) => m.LogsPage), { fixed: true }),
   split("/registrations", () => import("./pages/registrations").then((m) => m.RegistrationsPage)),
   split("/policies", () => import("./pages/policies").then((m) => m.PoliciesPage)),
   split("/policies/:name", () => import("./pages/policy").then((m) => m.PolicyPage)),
   split("/tenants", () => import("./pages/tenants").then((m) => m.TenantsPage)),
 ];
 
-/** The route of an address. */
+const partsOf = (path: string): string[] => path.toLowerCase().split("/").filter(Boolean);
+
+/** The route of an address, as the router takes addresses: in any case, with or without a slash at the end. */
 export function routeOf(pathname: string): Route | undefined {
-  const parts = pathname.split("/");
+  const parts = partsOf(pathname);
   return ROUTES.find((r) => {
-    const want = r.path.split("/");
+    const want = partsOf(r.path);
     return want.length === parts.length && want.every((w, i) => w.startsWith(":") || w === parts[i]);
   });
 }

@@ -35,7 +35,7 @@ export function Brand() {
 }
 
 /** Bar on top, the page beneath. fixed: the page fills the window and scrolls inside. */
-export function Shell({ children, fixed }: { children: ReactNode; fixed?: boolean }) {
+export function Shell({ children, fixed }: { children: ReactNode; fixed: boolean }) {
   return (
     <div className={fixed ? "shell fixed" : "shell"}>
       <a className="skip" href="#main">

@@ -9,7 +9,7 @@ import { RightButton } from "../components/right-button";
 import { ServiceNote } from "../components/service-note";
 import { Severity } from "../components/severity";
 import { RunbookText } from "../components/runbook";
-import { Shell, useTitle } from "../components/shell";
+import { useTitle } from "../components/shell";
 import { Empty, Skeleton } from "../components/states";
 import { Ago, For, useNow } from "../components/time";
 import { alertPath, alertsHref, isShippedRunbook, safeURL, summaryOf } from "../lib/alert-filter";
@@ -32,36 +32,34 @@ export function AlertPage({ fingerprint }: { fingerprint: string }) {
   const a = query.data;
   useTitle(a?.name ?? "Alert");
   return (
-    <Shell>
-      <div className="page stack">
-        <p className="crumb">
-          <Link href="/alerts">← Alerts</Link>
-        </p>
-        {query.isPending && (
+    <div className="page stack">
+      <p className="crumb">
+        <Link href="/alerts">← Alerts</Link>
+      </p>
+      {query.isPending && (
+        <>
+          <h1>Alert</h1>
+          <Skeleton height={36} count={4} />
+        </>
+      )}
+      {query.error &&
+        (query.error instanceof Problem && query.error.status === 404 ? (
+          <div className="card">
+            <Empty page={!a} title="There is no such alert">
+              <p>{query.error.detail || "It has never fired, or so long ago that nobody remembers."}</p>
+              <Link href="/alerts" className="button">
+                All alerts
+              </Link>
+            </Empty>
+          </div>
+        ) : (
           <>
-            <h1>Alert</h1>
-            <Skeleton height={36} count={4} />
+            {!a && <h1>Alert</h1>}
+            <ServiceNote error={query.error} service="alerts" older={a !== undefined} slim={a !== undefined} onRetry={() => void query.refetch()} />
           </>
-        )}
-        {query.error &&
-          (query.error instanceof Problem && query.error.status === 404 ? (
-            <div className="card">
-              <Empty page={!a} title="There is no such alert">
-                <p>{query.error.detail || "It has never fired, or so long ago that nobody remembers."}</p>
-                <Link href="/alerts" className="button">
-                  All alerts
-                </Link>
-              </Empty>
-            </div>
-          ) : (
-            <>
-              {!a && <h1>Alert</h1>}
-              <ServiceNote error={query.error} service="alerts" older={a !== undefined} slim={a !== undefined} onRetry={() => void query.refetch()} />
-            </>
-          ))}
-        {a && <Loaded alert={a} />}
-      </div>
-    </Shell>
+        ))}
+      {a && <Loaded alert={a} />}
+    </div>
   );
 }
 

@@ -8,7 +8,7 @@ import { TenantSelect, useTyped } from "../components/filters";
 import { RightButton } from "../components/right-button";
 import { ServiceNote } from "../components/service-note";
 import { Severity, SeverityMark } from "../components/severity";
-import { Shell, useTitle } from "../components/shell";
+import { useTitle } from "../components/shell";
 import { Empty, Skeleton } from "../components/states";
 import { Ago } from "../components/time";
 import { type AlertFilter, alertPath, alertsHref, formatAlertFilter, groupsHref, parseAlertFilter, silencesHref, summaryOf, suppressedText } from "../lib/alert-filter";
@@ -49,51 +49,49 @@ export function AlertsPage() {
     </li>
   );
   return (
-    <Shell>
-      <div className="page stack">
-        <div className="page-head">
-          <div>
-            <h1>{TITLE[tab]}</h1>
-            <p className="muted">
-              {ABOUT[tab]}
-            </p>
-          </div>
-          <RightButton need="create silences.muster.dev" tenants={[filter.tenant]} onClick={() => setSilencing({ tenant: filter.tenant, labels: filter.site ? { site: filter.site } : {} })}>
-            New silence…
-          </RightButton>
-        </div>
-        <nav className="tabs" aria-label="Alerts and silences">
-          <ul>
-            {item("alerts", alertsHref(filter), "Alerts")}
-            {item("groups", groupsHref(filter), "By route")}
-            {item("silences", silencesHref(filter.tenant), "Silences")}
-            {item("loudest", tabHref("loudest", filter.tenant), "Loudest rules")}
-          </ul>
-        </nav>
-        <div role="status">{done && <div className="note slim">{done}</div>}</div>
-        {tab === "alerts" && <AlertsTab filter={filter} tenants={tenants} />}
-        {tab === "groups" && formatAlertFilter({ ...filter, tenant: "" }) !== "" && (
-          <p className="note slim">
-            Of the alerts that the filters of <Link href={alertsHref(filter)}>Alerts</Link> leave. <Link href={tabHref("groups", filter.tenant)}>Groups of all</Link>
+    <div className="page stack">
+      <div className="page-head">
+        <div>
+          <h1>{TITLE[tab]}</h1>
+          <p className="muted">
+            {ABOUT[tab]}
           </p>
-        )}
-        {tab === "groups" && <AlertGroups filter={filter} tenants={tenants.length > 1} onSilence={(tenant, labels) => setSilencing({ tenant, labels })} onDone={setDone} />}
-        {tab === "silences" && <SilencesTab address={address} tenants={tenants} />}
-        {tab === "loudest" && <Loudest tenant={filter.tenant} tenants={tenants.length > 1} />}
-        {silencing && (
-          <SilenceDialog
-            tenants={tenants}
-            tenant={silencing.tenant}
-            labels={silencing.labels}
-            onClose={() => setSilencing(null)}
-            onDone={(text) => {
-              setDone(text);
-              setSilencing(null);
-            }}
-          />
-        )}
+        </div>
+        <RightButton need="create silences.muster.dev" tenants={[filter.tenant]} onClick={() => setSilencing({ tenant: filter.tenant, labels: filter.site ? { site: filter.site } : {} })}>
+          New silence…
+        </RightButton>
       </div>
-    </Shell>
+      <nav className="tabs" aria-label="Alerts and silences">
+        <ul>
+          {item("alerts", alertsHref(filter), "Alerts")}
+          {item("groups", groupsHref(filter), "By route")}
+          {item("silences", silencesHref(filter.tenant), "Silences")}
+          {item("loudest", tabHref("loudest", filter.tenant), "Loudest rules")}
+        </ul>
+      </nav>
+      <div role="status">{done && <div className="note slim">{done}</div>}</div>
+      {tab === "alerts" && <AlertsTab filter={filter} tenants={tenants} />}
+      {tab === "groups" && formatAlertFilter({ ...filter, tenant: "" }) !== "" && (
+        <p className="note slim">
+          Of the alerts that the filters of <Link href={alertsHref(filter)}>Alerts</Link> leave. <Link href={tabHref("groups", filter.tenant)}>Groups of all</Link>
+        </p>
+      )}
+      {tab === "groups" && <AlertGroups filter={filter} tenants={tenants.length > 1} onSilence={(tenant, labels) => setSilencing({ tenant, labels })} onDone={setDone} />}
+      {tab === "silences" && <SilencesTab address={address} tenants={tenants} />}
+      {tab === "loudest" && <Loudest tenant={filter.tenant} tenants={tenants.length > 1} />}
+      {silencing && (
+        <SilenceDialog
+          tenants={tenants}
+          tenant={silencing.tenant}
+          labels={silencing.labels}
+          onClose={() => setSilencing(null)}
+          onDone={(text) => {
+            setDone(text);
+            setSilencing(null);
+          }}
+        />
+      )}
+    </div>
   );
 }
 

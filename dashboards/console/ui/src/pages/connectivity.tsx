@@ -10,7 +10,7 @@ import type { LinkPage as Page, SiteFields } from "../api/types";
 import { CountsRow, countsText } from "../components/bars";
 import { TenantSelect, useTyped } from "../components/filters";
 import { QueryBox } from "../components/query-box";
-import { Shell, useTitle } from "../components/shell";
+import { useTitle } from "../components/shell";
 import { Command, Empty, ProblemNote, Skeleton } from "../components/states";
 import { Ago } from "../components/time";
 import { formatCount, plural } from "../lib/format";
@@ -38,43 +38,41 @@ export function ConnectivityPage() {
   const links = found.data?.pages.flatMap((p) => p.links) ?? [];
   const hrefOf = (query: string) => `/connectivity?${formatView({ ...view, q: both(view.q, query) })}`;
   return (
-    <Shell>
-      <div className="page stack">
-        <div className="page-head wide">
-          <div>
-            <h1>Connectivity</h1>
-            <p className="muted">The links between sites and regionals, as the sites measure them. A line has the colour of the worst tenth of its links, and is thicker the more there are.</p>
-          </div>
+    <div className="page stack">
+      <div className="page-head wide">
+        <div>
+          <h1>Connectivity</h1>
+          <p className="muted">The links between sites and regionals, as the sites measure them. A line has the colour of the worst tenth of its links, and is thicker the more there are.</p>
         </div>
-        <form role="search" aria-label="Query" className="link-query" onSubmit={(e) => e.preventDefault()}>
-          <QueryBox value={q} onChange={setQ} known={known} fault={fault} />
-          <By value={by} known={known} onChange={(group) => change({ group: group === "region" ? "" : group })} />
-          <TenantSelect value={view.tenant} tenants={tenants} width={150} onChange={(tenant) => change({ tenant })} />
-        </form>
-        {found.error && !fault && <ProblemNote error={found.error} doing={first ? "refresh the links; these are older" : "load the links"} onRetry={() => void found.refetch()} />}
-        {found.isPending && !found.error && <Skeleton height={180} count={3} />}
-        {first && first.total === 0 && <Nothing page={first} onAll={() => navigate("/connectivity", { replace: true })} />}
-        {first && first.total > 0 && (
-          <>
-            <Head page={first} />
-            <Pictures page={first} hrefOf={hrefOf} />
-            <BetweenSites tenant={view.tenant} />
-            <h2>{view.sort ? "Links" : "Links, the worst first"}</h2>
-            <LinkTable links={links} sort={view.sort} tenants={tenants.length > 1} onSort={(sort) => change({ sort })} />
-            <div className="row wrap spread">
-              <p className="muted small" role="status">
-                {formatCount(links.length)} of {plural(first.total, "link")}
-              </p>
-              {found.hasNextPage && (
-                <button type="button" className="button" disabled={found.isFetchingNextPage} onClick={() => void found.fetchNextPage()}>
-                  {found.isFetchingNextPage ? "Loading…" : "Load more"}
-                </button>
-              )}
-            </div>
-          </>
-        )}
       </div>
-    </Shell>
+      <form role="search" aria-label="Query" className="link-query" onSubmit={(e) => e.preventDefault()}>
+        <QueryBox value={q} onChange={setQ} known={known} fault={fault} />
+        <By value={by} known={known} onChange={(group) => change({ group: group === "region" ? "" : group })} />
+        <TenantSelect value={view.tenant} tenants={tenants} width={150} onChange={(tenant) => change({ tenant })} />
+      </form>
+      {found.error && !fault && <ProblemNote error={found.error} doing={first ? "refresh the links; these are older" : "load the links"} onRetry={() => void found.refetch()} />}
+      {found.isPending && !found.error && <Skeleton height={180} count={3} />}
+      {first && first.total === 0 && <Nothing page={first} onAll={() => navigate("/connectivity", { replace: true })} />}
+      {first && first.total > 0 && (
+        <>
+          <Head page={first} />
+          <Pictures page={first} hrefOf={hrefOf} />
+          <BetweenSites tenant={view.tenant} />
+          <h2>{view.sort ? "Links" : "Links, the worst first"}</h2>
+          <LinkTable links={links} sort={view.sort} tenants={tenants.length > 1} onSort={(sort) => change({ sort })} />
+          <div className="row wrap spread">
+            <p className="muted small" role="status">
+              {formatCount(links.length)} of {plural(first.total, "link")}
+            </p>
+            {found.hasNextPage && (
+              <button type="button" className="button" disabled={found.isFetchingNextPage} onClick={() => void found.fetchNextPage()}>
+                {found.isFetchingNextPage ? "Loading…" : "Load more"}
+              </button>
+            )}
+          </div>
+        </>
+      )}
+    </div>
   );
 }
 

@@ -5,7 +5,7 @@ import { type CostFilter, useCost } from "../api/cost-queries";
 import { sessionQuery } from "../api/queries";
 import type { CostBy, CostPage as Page, CostRow, CostSort, RegionalRoom, Resource } from "../api/types";
 import { TenantSelect, useTyped } from "../components/filters";
-import { Shell, useTitle } from "../components/shell";
+import { useTitle } from "../components/shell";
 import { Empty, ProblemNote, Skeleton } from "../components/states";
 import { Ago } from "../components/time";
 import { COST_BY, COST_COLUMNS, headroomText, resourceName, resourceUnit } from "../lib/cost";
@@ -45,61 +45,59 @@ export function CostPage() {
   const rows = useMemo(() => list.data?.pages.flatMap((p) => p.rows) ?? [], [list.data]);
   const narrowed = filter.q !== "" || filter.virtualSite !== "" || filter.tenant !== "";
   return (
-    <Shell>
-      <div className="page stack">
-        <div>
-          <h1>Cost</h1>
-          <p className="muted">
-            What sites take of the regionals. Rates are means over the last minutes; processor time and memory are estimates of a share, as series and pushes use them.
-          </p>
-        </div>
-        {list.error && <ProblemNote error={list.error} doing={first ? "refresh the figures; these are older" : "load the figures"} onRetry={() => void list.refetch()} />}
-        {first && first.missingRegions.length > 0 && <Missing page={first} />}
-        {first?.regionals && (
-          <section className="headroom" aria-label="Room for more sites">
-            {first.regionals.map((r) => (
-              <Room key={r.name} room={r} />
-            ))}
-          </section>
-        )}
-        <Filters filter={filter} tenants={tenants} onChange={change} />
-        {list.isPending && (
-          <div className="card">
-            <div className="body">
-              <Skeleton height={28} count={8} />
-            </div>
-          </div>
-        )}
-        {first && rows.length === 0 && (
-          <div className="card">
-            <Empty title={narrowed ? "Nothing matches" : "There are no sites yet"}>
-              <p>{narrowed ? "No row fits the search and filters." : "What they take is shown within minutes of the first push."}</p>
-              {narrowed && (
-                <button type="button" className="button" onClick={() => navigate(hrefOf({ ...none, by: filter.by }), { replace: true })}>
-                  Clear filters
-                </button>
-              )}
-            </Empty>
-          </div>
-        )}
-        {first && rows.length > 0 && (
-          <>
-            <Table page={first} rows={rows} filter={filter} tenants={tenants.length > 1} onSort={(sort) => change({ sort })} />
-            <div className="row wrap spread">
-              <p className="muted small" role="status">
-                {first.total > rows.length ? `${formatCount(rows.length)} of ${formatCount(first.total)}` : formatCount(rows.length)} {COST_BY.find((b) => b.by === filter.by)!.text.toLowerCase()}, as of{" "}
-                <Ago time={first.asOf} />
-              </p>
-              {list.hasNextPage && (
-                <button type="button" className="button" disabled={list.isFetchingNextPage} onClick={() => void list.fetchNextPage()}>
-                  {list.isFetchingNextPage ? "Loading…" : "Load more"}
-                </button>
-              )}
-            </div>
-          </>
-        )}
+    <div className="page stack">
+      <div>
+        <h1>Cost</h1>
+        <p className="muted">
+          What sites take of the regionals. Rates are means over the last minutes; processor time and memory are estimates of a share, as series and pushes use them.
+        </p>
       </div>
-    </Shell>
+      {list.error && <ProblemNote error={list.error} doing={first ? "refresh the figures; these are older" : "load the figures"} onRetry={() => void list.refetch()} />}
+      {first && first.missingRegions.length > 0 && <Missing page={first} />}
+      {first?.regionals && (
+        <section className="headroom" aria-label="Room for more sites">
+          {first.regionals.map((r) => (
+            <Room key={r.name} room={r} />
+          ))}
+        </section>
+      )}
+      <Filters filter={filter} tenants={tenants} onChange={change} />
+      {list.isPending && (
+        <div className="card">
+          <div className="body">
+            <Skeleton height={28} count={8} />
+          </div>
+        </div>
+      )}
+      {first && rows.length === 0 && (
+        <div className="card">
+          <Empty title={narrowed ? "Nothing matches" : "There are no sites yet"}>
+            <p>{narrowed ? "No row fits the search and filters." : "What they take is shown within minutes of the first push."}</p>
+            {narrowed && (
+              <button type="button" className="button" onClick={() => navigate(hrefOf({ ...none, by: filter.by }), { replace: true })}>
+                Clear filters
+              </button>
+            )}
+          </Empty>
+        </div>
+      )}
+      {first && rows.length > 0 && (
+        <>
+          <Table page={first} rows={rows} filter={filter} tenants={tenants.length > 1} onSort={(sort) => change({ sort })} />
+          <div className="row wrap spread">
+            <p className="muted small" role="status">
+              {first.total > rows.length ? `${formatCount(rows.length)} of ${formatCount(first.total)}` : formatCount(rows.length)} {COST_BY.find((b) => b.by === filter.by)!.text.toLowerCase()}, as of{" "}
+              <Ago time={first.asOf} />
+            </p>
+            {list.hasNextPage && (
+              <button type="button" className="button" disabled={list.isFetchingNextPage} onClick={() => void list.fetchNextPage()}>
+                {list.isFetchingNextPage ? "Loading…" : "Load more"}
+              </button>
+            )}
+          </div>
+        </>
+      )}
+    </div>
   );
 }
 

@@ -6,7 +6,7 @@ import { useApply, useVirtual } from "../api/vk8s-queries";
 import type { Applied, ApplyResult, Colour, VirtualKubernetes } from "../api/types";
 import { CountsRow, StackedBar } from "../components/bars";
 import { Shape } from "../components/shape";
-import { Shell, useTitle } from "../components/shell";
+import { useTitle } from "../components/shell";
 import { Empty, ProblemNote, Skeleton } from "../components/states";
 import { useChosenVirtual, VirtualPicker } from "../components/virtual-picker";
 import { colourName } from "../lib/colour";
@@ -21,34 +21,32 @@ export function DeployPage() {
   const one = chosen.one;
   useTitle("Deploy");
   return (
-    <Shell>
-      <div className="page stack">
-        <p className="crumb">
-          <Link href={one ? workloadsPath(one) : "/workloads"}>← Workloads</Link>
-        </p>
-        <div className="page-head wide">
-          <div>
-            <h1>Deploy</h1>
-            <p className="muted">{one ? `To the virtual Kubernetes ${virtualRef(one)} of ${one.tenant}, as server-side apply in your name.` : "Apply objects to a virtual Kubernetes."}</p>
-          </div>
-          <div className="row wrap">
-            <VirtualPicker chosen={chosen} />
-          </div>
+    <div className="page stack">
+      <p className="crumb">
+        <Link href={one ? workloadsPath(one) : "/workloads"}>← Workloads</Link>
+      </p>
+      <div className="page-head wide">
+        <div>
+          <h1>Deploy</h1>
+          <p className="muted">{one ? `To the virtual Kubernetes ${virtualRef(one)} of ${one.tenant}, as server-side apply in your name.` : "Apply objects to a virtual Kubernetes."}</p>
         </div>
-        {chosen.query.isPending && <Skeleton height={40} count={5} />}
-        {chosen.query.error && !one && <ProblemNote error={chosen.query.error} doing="load the virtual Kubernetes" onRetry={() => void chosen.query.refetch()} />}
-        {chosen.query.data && !one && (
-          <div className="card">
-            <Empty title="No virtual Kubernetes to deploy to">
-              <Link className="button" href="/workloads">
-                How to make one
-              </Link>
-            </Empty>
-          </div>
-        )}
-        {one && <Form key={`${one.tenant}/${virtualRef(one)}`} of={one} />}
+        <div className="row wrap">
+          <VirtualPicker chosen={chosen} />
+        </div>
       </div>
-    </Shell>
+      {chosen.query.isPending && <Skeleton height={40} count={5} />}
+      {chosen.query.error && !one && <ProblemNote error={chosen.query.error} doing="load the virtual Kubernetes" onRetry={() => void chosen.query.refetch()} />}
+      {chosen.query.data && !one && (
+        <div className="card">
+          <Empty title="No virtual Kubernetes to deploy to">
+            <Link className="button" href="/workloads">
+              How to make one
+            </Link>
+          </Empty>
+        </div>
+      )}
+      {one && <Form key={`${one.tenant}/${virtualRef(one)}`} of={one} />}
+    </div>
   );
 }
 

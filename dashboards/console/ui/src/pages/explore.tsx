@@ -10,7 +10,7 @@ import { Chart } from "../components/chart";
 import { CompleteBox } from "../components/complete-box";
 import { MarkedEvents, MarkPicker, useKinds } from "../components/marks";
 import { RangePicker } from "../components/range-picker";
-import { Shell, useTitle } from "../components/shell";
+import { useTitle } from "../components/shell";
 import { Empty, ProblemNote, Skeleton } from "../components/states";
 import { betweenOf, hasBetween, withBetween, withoutName } from "../lib/between";
 import { type Line, lineVariable } from "../lib/chart";
@@ -49,45 +49,43 @@ export function ExplorePage() {
     if (incomplete) navigate(whole, { replace: true });
   }, [incomplete, whole, navigate]);
   return (
-    <Shell>
-      <div className="page stack">
-        <div className="page-head">
-          <div>
-            <h1>Metrics</h1>
-            <p className="muted">Whatever the fleet's metric store has, in PromQL. The address holds the query: copy it to share what you see.</p>
-          </div>
-          <div className="row wrap">
-            {tenants.length > 1 && (
-              <select className="select" style={{ width: 150 }} aria-label="Tenant" value={tenant} onChange={(e) => go({ tenant: e.target.value })}>
-                {tenants.map((t) => (
-                  <option key={t}>{t}</option>
-                ))}
-              </select>
-            )}
-            <RangePicker range={asked.span} onChange={(r) => go({ range: r.id })} />
-          </div>
+    <div className="page stack">
+      <div className="page-head">
+        <div>
+          <h1>Metrics</h1>
+          <p className="muted">Whatever the fleet's metric store has, in PromQL. The address holds the query: copy it to share what you see.</p>
         </div>
-        <Editor key={asked.query} tenant={tenant} query={asked.query} onSend={(query) => go({ query })} />
-        {asked.query === "" && (
-          <section className="card" aria-label="Examples">
-            <header>
-              <h2>Begin with</h2>
-            </header>
-            <ul className="examples body">
-              {EXAMPLES.map(([what, query]) => (
-                <li key={what}>
-                  <button type="button" className="button quiet" onClick={() => go({ query })}>
-                    {what}
-                  </button>
-                  <code className="muted small truncate">{query}</code>
-                </li>
+        <div className="row wrap">
+          {tenants.length > 1 && (
+            <select className="select" style={{ width: 150 }} aria-label="Tenant" value={tenant} onChange={(e) => go({ tenant: e.target.value })}>
+              {tenants.map((t) => (
+                <option key={t}>{t}</option>
               ))}
-            </ul>
-          </section>
-        )}
-        {asked.query !== "" && tenant !== "" && <Answer tenant={tenant} asked={asked} onNow={() => go({ end: 0 })} />}
+            </select>
+          )}
+          <RangePicker range={asked.span} onChange={(r) => go({ range: r.id })} />
+        </div>
       </div>
-    </Shell>
+      <Editor key={asked.query} tenant={tenant} query={asked.query} onSend={(query) => go({ query })} />
+      {asked.query === "" && (
+        <section className="card" aria-label="Examples">
+          <header>
+            <h2>Begin with</h2>
+          </header>
+          <ul className="examples body">
+            {EXAMPLES.map(([what, query]) => (
+              <li key={what}>
+                <button type="button" className="button quiet" onClick={() => go({ query })}>
+                  {what}
+                </button>
+                <code className="muted small truncate">{query}</code>
+              </li>
+            ))}
+          </ul>
+        </section>
+      )}
+      {asked.query !== "" && tenant !== "" && <Answer tenant={tenant} asked={asked} onNow={() => go({ end: 0 })} />}
+    </div>
   );
 }
 

@@ -10,7 +10,7 @@ import type { SiteMap } from "../api/types";
 import { TenantSelect, useTyped } from "../components/filters";
 import { QueryBox } from "../components/query-box";
 import { Shape } from "../components/shape";
-import { Shell, useTitle } from "../components/shell";
+import { useTitle } from "../components/shell";
 import { LIST_COLUMNS, SiteList } from "../components/site-list";
 import { Command, Empty, ProblemNote, Skeleton } from "../components/states";
 import { Ago } from "../components/time";
@@ -60,7 +60,7 @@ export function FleetPage() {
   const inventory = `/sites?${formatView(view)}`;
 
   return (
-    <Shell fixed>
+    <>
       <h1 className="visually-hidden">Fleet</h1>
       <div className="fleet">
         <section className="fleet-map" aria-label="Map">
@@ -135,7 +135,7 @@ export function FleetPage() {
           )}
         </section>
       </div>
-    </Shell>
+    </>
   );
 }
 

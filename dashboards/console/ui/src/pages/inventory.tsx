@@ -10,7 +10,7 @@ import { TenantSelect, useTyped } from "../components/filters";
 import { QueryBox } from "../components/query-box";
 import { RightButton } from "../components/right-button";
 import { Shape } from "../components/shape";
-import { Shell, useTitle } from "../components/shell";
+import { useTitle } from "../components/shell";
 import { Command, Empty, ProblemNote, Skeleton } from "../components/states";
 import { Ago } from "../components/time";
 import { type Bulk, BulkDialog } from "../dialogs/bulk";
@@ -60,7 +60,7 @@ export function InventoryPage() {
     selection.set(new Map(o.failed.map((f) => [siteKey(f), { tenant: f.tenant, name: f.name }])));
   };
   return (
-    <Shell fixed>
+    <>
       <div className="inv">
         <div className="inv-top">
           <h1 className="visually-hidden">Sites</h1>
@@ -111,7 +111,7 @@ export function InventoryPage() {
         }} onClear={() => selection.set(new Map())} />
       </div>
       {bulk && <BulkDialog what={bulk} sites={[...selection.sites.values()]} onClose={() => setBulk(undefined)} onDone={done} />}
-    </Shell>
+    </>
   );
 }
 

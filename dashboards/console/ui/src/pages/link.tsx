@@ -6,7 +6,7 @@ import type { Link as SiteLink } from "../api/types";
 import { Chart } from "../components/chart";
 import { RangePicker } from "../components/range-picker";
 import { Shape } from "../components/shape";
-import { Shell, useTitle } from "../components/shell";
+import { useTitle } from "../components/shell";
 import { Empty, ProblemNote, Skeleton } from "../components/states";
 import type { Line } from "../lib/chart";
 import { exploreHref } from "../lib/explore";
@@ -23,46 +23,44 @@ export function LinkPage({ name }: { name: string }) {
   useTitle(`Link of ${name}`);
   const links = found.data?.links ?? [];
   return (
-    <Shell>
-      <div className="page stack">
-        <p className="crumb">
-          <Link href="/connectivity">← Connectivity</Link>
-        </p>
-        {found.isPending && (
-          <>
-            <h1>Link of {name}</h1>
-            <Skeleton height={120} count={4} />
-          </>
-        )}
-        {found.error && <ProblemNote slim={links.length > 0} error={found.error} doing={links.length > 0 ? "refresh the link; the figures are older" : "load the link"} onRetry={() => void found.refetch()} />}
-        {found.data && links.length === 0 && (
-          <div className="card">
-            <Empty page title="There is no such site">
-              <p>No site {name} is among those that you may read.</p>
-              <Link href="/connectivity" className="button">
-                All links
-              </Link>
-            </Empty>
-          </div>
-        )}
-        {links.length > 1 && (
-          <div className="card">
-            <Empty page title={`Several tenants have a site ${name}`}>
-              <ul className="row wrap">
-                {links.map((l) => (
-                  <li key={l.tenant}>
-                    <Link className="button" href={linkPath({ tenant: l.tenant, name })}>
-                      {l.tenant}/{name}
-                    </Link>
-                  </li>
-                ))}
-              </ul>
-            </Empty>
-          </div>
-        )}
-        {links.length === 1 && <Loaded link={links[0]!} range={rangeOf(search.get("range"))} />}
-      </div>
-    </Shell>
+    <div className="page stack">
+      <p className="crumb">
+        <Link href="/connectivity">← Connectivity</Link>
+      </p>
+      {found.isPending && (
+        <>
+          <h1>Link of {name}</h1>
+          <Skeleton height={120} count={4} />
+        </>
+      )}
+      {found.error && <ProblemNote slim={links.length > 0} error={found.error} doing={links.length > 0 ? "refresh the link; the figures are older" : "load the link"} onRetry={() => void found.refetch()} />}
+      {found.data && links.length === 0 && (
+        <div className="card">
+          <Empty page title="There is no such site">
+            <p>No site {name} is among those that you may read.</p>
+            <Link href="/connectivity" className="button">
+              All links
+            </Link>
+          </Empty>
+        </div>
+      )}
+      {links.length > 1 && (
+        <div className="card">
+          <Empty page title={`Several tenants have a site ${name}`}>
+            <ul className="row wrap">
+              {links.map((l) => (
+                <li key={l.tenant}>
+                  <Link className="button" href={linkPath({ tenant: l.tenant, name })}>
+                    {l.tenant}/{name}
+                  </Link>
+                </li>
+              ))}
+            </ul>
+          </Empty>
+        </div>
+      )}
+      {links.length === 1 && <Loaded link={links[0]!} range={rangeOf(search.get("range"))} />}
+    </div>
   );
 }
 

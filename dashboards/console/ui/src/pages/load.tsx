@@ -8,7 +8,7 @@ import { sessionQuery } from "../api/queries";
 import type { SiteDistribution, SiteDistributions } from "../api/types";
 import { TenantSelect, useTyped } from "../components/filters";
 import { QueryBox } from "../components/query-box";
-import { Shell, useTitle } from "../components/shell";
+import { useTitle } from "../components/shell";
 import { Command, Empty, ProblemNote, Skeleton } from "../components/states";
 import { Ago } from "../components/time";
 import { formatCount, plural } from "../lib/format";
@@ -32,23 +32,21 @@ export function LoadPage() {
   const fault = found.error instanceof Problem && found.error.status === 400 ? found.error.fieldFault("q") : "";
   const d = found.data;
   return (
-    <Shell>
-      <div className="page stack">
-        <div className="page-head wide">
-          <div>
-            <h1>Load</h1>
-            <p className="muted">How much of their CPU, memory and disk sites use: of memory and disk what the fullest node has.</p>
-          </div>
+    <div className="page stack">
+      <div className="page-head wide">
+        <div>
+          <h1>Load</h1>
+          <p className="muted">How much of their CPU, memory and disk sites use: of memory and disk what the fullest node has.</p>
         </div>
-        <form role="search" aria-label="Query" className="load-query" onSubmit={(e) => e.preventDefault()}>
-          <QueryBox value={q} onChange={setQ} known={known} fault={fault} />
-          <TenantSelect value={view.tenant} tenants={tenants} width={150} onChange={(tenant) => change({ tenant })} />
-        </form>
-        {found.error && !fault && <ProblemNote error={found.error} doing={d ? "refresh the figures; these are older" : "load the figures"} onRetry={() => void found.refetch()} />}
-        {found.isPending && !found.error && <Skeleton height={220} count={3} />}
-        {d && <Found d={d} view={view} onAll={() => navigate("/load", { replace: true })} />}
       </div>
-    </Shell>
+      <form role="search" aria-label="Query" className="load-query" onSubmit={(e) => e.preventDefault()}>
+        <QueryBox value={q} onChange={setQ} known={known} fault={fault} />
+        <TenantSelect value={view.tenant} tenants={tenants} width={150} onChange={(tenant) => change({ tenant })} />
+      </form>
+      {found.error && !fault && <ProblemNote error={found.error} doing={d ? "refresh the figures; these are older" : "load the figures"} onRetry={() => void found.refetch()} />}
+      {found.isPending && !found.error && <Skeleton height={220} count={3} />}
+      {d && <Found d={d} view={view} onAll={() => navigate("/load", { replace: true })} />}
+    </div>
   );
 }
 

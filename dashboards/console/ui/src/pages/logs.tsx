@@ -8,7 +8,7 @@ import type { LogRecord, MissingRegion } from "../api/types";
 import { Histogram } from "../components/histogram";
 import { LogList } from "../components/log-list";
 import { isDown, isForbidden, ServiceNote } from "../components/service-note";
-import { Shell, useTitle } from "../components/shell";
+import { useTitle } from "../components/shell";
 import { Empty, ProblemNote, Skeleton } from "../components/states";
 import { formatCount, plural } from "../lib/format";
 import { formatLogFilter, LOG_RANGES, type LogFilter, logsHref, parseLogFilter } from "../lib/log-filter";
@@ -51,7 +51,7 @@ export function LogsPage() {
   const changing = search.isPlaceholderData;
 
   return (
-    <Shell fixed>
+    <>
       <h1 className="visually-hidden">Logs</h1>
       <div className="logs">
         <LogFilters filter={filter} tenant={tenant} tenants={tenants} error={error} busy={search.isFetching && !search.isFetchingNextPage} onChange={change} />
@@ -91,7 +91,7 @@ export function LogsPage() {
           </div>
         )}
       </div>
-    </Shell>
+    </>
   );
 }
 

@@ -1,22 +1,20 @@
 import { Link, useLocation } from "wouter";
 import { Empty } from "../components/states";
-import { Shell, useTitle } from "../components/shell";
+import { useTitle } from "../components/shell";
 
 export function NotFoundPage() {
   const [location] = useLocation();
   useTitle("Not found");
   return (
-    <Shell>
-      <div className="page">
-        <Empty page title="There is no such page">
-          <p>
-            <code>{location}</code> leads nowhere. Perhaps the link is from another version of the console.
-          </p>
-          <Link href="/" className="button">
-            Go to the fleet
-          </Link>
-        </Empty>
-      </div>
-    </Shell>
+    <div className="page">
+      <Empty page title="There is no such page">
+        <p>
+          <code>{location}</code> leads nowhere. Perhaps the link is from another version of the console.
+        </p>
+        <Link href="/" className="button">
+          Go to the fleet
+        </Link>
+      </Empty>
+    </div>
   );
 }

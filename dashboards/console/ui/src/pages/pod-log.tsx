@@ -3,7 +3,7 @@ import { Link, useLocation, useSearch } from "wouter";
 import { type PodLog, POD_LINES, usePodLog, useWorkloadPods } from "../api/vk8s-queries";
 import type { LogRecord } from "../api/types";
 import { LogList } from "../components/log-list";
-import { Shell, useTitle } from "../components/shell";
+import { useTitle } from "../components/shell";
 import { Empty, ProblemNote } from "../components/states";
 import { useAddress } from "../components/virtual-picker";
 import { formatCount, plural } from "../lib/format";
@@ -37,48 +37,46 @@ export function PodLogPage({ namespace, vk8s, kind, name, pod }: Props) {
     [log.lines, tenant, known?.site, known?.node, namespace, pod, container],
   );
   return (
-    <Shell fixed>
-      <div className="logs pod-log">
-        <div className="log-filters">
-          <div className="row wrap spread">
-            <div>
-              <p className="crumb">
-                <Link href={workloadPath(of)}>← {name}</Link>
-              </p>
-              <h1 className="mono">{pod}</h1>
-              <p className="muted small">
-                {known ? `${known.site}, ${known.node}` : "Log of a pod"} · straight from its site.{" "}
-                <Link href={logsHref({ tenant, query: `pod:"${pod}"`, ...(known ? { site: known.site } : {}) })}>Search what was collected of it</Link>
-              </p>
-            </div>
-            <div className="row wrap">
-              {known && known.containers.length > 1 && (
-                <select className="select" style={{ width: 160 }} aria-label="Container" value={container} onChange={(e) => address({ container: e.target.value })}>
-                  {known.containers.map((c) => (
-                    <option key={c}>{c}</option>
-                  ))}
-                </select>
-              )}
-              <button type="button" className={previous ? "button on" : "button"} aria-pressed={previous} title="What the container wrote before it was started anew" onClick={() => address({ previous: previous ? "" : "true" })}>
-                Previous run
-              </button>
-            </div>
+    <div className="logs pod-log">
+      <div className="log-filters">
+        <div className="row wrap spread">
+          <div>
+            <p className="crumb">
+              <Link href={workloadPath(of)}>← {name}</Link>
+            </p>
+            <h1 className="mono">{pod}</h1>
+            <p className="muted small">
+              {known ? `${known.site}, ${known.node}` : "Log of a pod"} · straight from its site.{" "}
+              <Link href={logsHref({ tenant, query: `pod:"${pod}"`, ...(known ? { site: known.site } : {}) })}>Search what was collected of it</Link>
+            </p>
+          </div>
+          <div className="row wrap">
+            {known && known.containers.length > 1 && (
+              <select className="select" style={{ width: 160 }} aria-label="Container" value={container} onChange={(e) => address({ container: e.target.value })}>
+                {known.containers.map((c) => (
+                  <option key={c}>{c}</option>
+                ))}
+              </select>
+            )}
+            <button type="button" className={previous ? "button on" : "button"} aria-pressed={previous} title="What the container wrote before it was started anew" onClick={() => address({ previous: previous ? "" : "true" })}>
+              Previous run
+            </button>
           </div>
         </div>
-        <div className="log-notes">{log.state.kind === "reconnecting" && log.state.error && <ProblemNote slim error={log.state.error} doing="follow the log; it is tried again" />}</div>
-        <div />
-        <Bar log={log} />
-        {lines.length > 0 ? (
-          <LogList plain id={`${pod} ${container} ${previous}`} lines={lines} onFilter={(field, value, not) => navigate(logsHref({ tenant, query: addClause("", field, value, not) }))} onAway={(away) => log.setPaused(away)}>
-            <p className="log-end muted small">{lines.length >= POD_LINES ? `The newest ${formatCount(POD_LINES)} lines are kept here.` : "The log is shown from its last 1,000 lines on."}</p>
-          </LogList>
-        ) : (
-          <div className="log-none">
-            <Nothing log={log} previous={previous} />
-          </div>
-        )}
       </div>
-    </Shell>
+      <div className="log-notes">{log.state.kind === "reconnecting" && log.state.error && <ProblemNote slim error={log.state.error} doing="follow the log; it is tried again" />}</div>
+      <div />
+      <Bar log={log} />
+      {lines.length > 0 ? (
+        <LogList plain id={`${pod} ${container} ${previous}`} lines={lines} onFilter={(field, value, not) => navigate(logsHref({ tenant, query: addClause("", field, value, not) }))} onAway={(away) => log.setPaused(away)}>
+          <p className="log-end muted small">{lines.length >= POD_LINES ? `The newest ${formatCount(POD_LINES)} lines are kept here.` : "The log is shown from its last 1,000 lines on."}</p>
+        </LogList>
+      ) : (
+        <div className="log-none">
+          <Nothing log={log} previous={previous} />
+        </div>
+      )}
+    </div>
   );
 }
 

@@ -1,7 +1,7 @@
 import { Link } from "wouter";
 import { usePolicies } from "../api/queries";
 import type { HealthPolicy } from "../api/types";
-import { Shell, useTitle } from "../components/shell";
+import { useTitle } from "../components/shell";
 import { Empty, ProblemNote, Skeleton } from "../components/states";
 import { dimensionName, DIMENSIONS } from "../lib/colour";
 import { formatCount, formatValue, plural } from "../lib/format";
@@ -12,30 +12,28 @@ export function PoliciesPage() {
   const { data, error, isPending, refetch } = usePolicies();
   useTitle("Health policies");
   return (
-    <Shell>
-      <div className="page stack">
-        <div>
-          <h1>Health policies</h1>
-          <p className="muted">
-            The signals that scores are made of, and how their queries did in the last evaluation. A policy&apos;s page has its thresholds, overrides and queries, and
-            shows what an edit would change before it is made.
-          </p>
-        </div>
-        {error && <ProblemNote error={error} doing={data ? "refresh the policies; these are older" : "load the policies"} onRetry={() => void refetch()} />}
-        {isPending && <Skeleton height={28} count={10} />}
-        {data?.length === 0 && (
-          <div className="card">
-            <Empty title="No health policy is in effect">
-              <p>Without one no site has a score. Every tenant normally starts with a policy named default.</p>
-              <Link href="/" className="button">
-                Go to the fleet
-              </Link>
-            </Empty>
-          </div>
-        )}
-        {data?.map((p) => <Policy key={`${p.tenant}/${p.name}`} policy={p} />)}
+    <div className="page stack">
+      <div>
+        <h1>Health policies</h1>
+        <p className="muted">
+          The signals that scores are made of, and how their queries did in the last evaluation. A policy&apos;s page has its thresholds, overrides and queries, and
+          shows what an edit would change before it is made.
+        </p>
       </div>
-    </Shell>
+      {error && <ProblemNote error={error} doing={data ? "refresh the policies; these are older" : "load the policies"} onRetry={() => void refetch()} />}
+      {isPending && <Skeleton height={28} count={10} />}
+      {data?.length === 0 && (
+        <div className="card">
+          <Empty title="No health policy is in effect">
+            <p>Without one no site has a score. Every tenant normally starts with a policy named default.</p>
+            <Link href="/" className="button">
+              Go to the fleet
+            </Link>
+          </Empty>
+        </div>
+      )}
+      {data?.map((p) => <Policy key={`${p.tenant}/${p.name}`} policy={p} />)}
+    </div>
   );
 }
 

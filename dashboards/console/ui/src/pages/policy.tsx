@@ -3,7 +3,7 @@ import { Link, useSearch } from "wouter";
 import { Problem } from "../api/client";
 import { usePolicy } from "../api/policy-queries";
 import type { HealthPolicyDetail } from "../api/types";
-import { Shell, useTitle } from "../components/shell";
+import { useTitle } from "../components/shell";
 import { Empty, ProblemNote, Skeleton } from "../components/states";
 import { plural } from "../lib/format";
 import { type Edits, policyPath, quantity, selection, sitesOfPolicy } from "../lib/policy";
@@ -18,20 +18,18 @@ export function PolicyPage({ name }: { name: string }) {
   useTitle(`Health policy ${name}`);
   const shipped = data?.policy.tenant === "";
   return (
-    <Shell>
-      <div className="page stack">
-        <div>
-          <p className="crumb">
-            <Link href="/policies">← Health policies</Link>
-          </p>
-          <h1>{shipped ? "Shipped health policy" : name}</h1>
-        </div>
-        {isPending && <Skeleton height={28} count={12} />}
-        {error && !data && <Missing error={error} name={name} onRetry={() => void refetch()} />}
-        {error && data && <ProblemNote slim error={error} doing="refresh the policy; this is older" onRetry={() => void refetch()} />}
-        {data && <Loaded detail={data} />}
+    <div className="page stack">
+      <div>
+        <p className="crumb">
+          <Link href="/policies">← Health policies</Link>
+        </p>
+        <h1>{shipped ? "Shipped health policy" : name}</h1>
       </div>
-    </Shell>
+      {isPending && <Skeleton height={28} count={12} />}
+      {error && !data && <Missing error={error} name={name} onRetry={() => void refetch()} />}
+      {error && data && <ProblemNote slim error={error} doing="refresh the policy; this is older" onRetry={() => void refetch()} />}
+      {data && <Loaded detail={data} />}
+    </div>
   );
 }
 

@@ -5,7 +5,7 @@ import { useRollout, useRolloutSites, type Wish } from "../api/rollout-queries";
 import type { RolloutDetail } from "../api/types";
 import { useVirtualKubernetes } from "../api/vk8s-queries";
 import { Phase, StepBar } from "../components/rollout-bits";
-import { Shell, useTitle } from "../components/shell";
+import { useTitle } from "../components/shell";
 import { Empty, ProblemNote, Skeleton } from "../components/states";
 import { Ago, For } from "../components/time";
 import { RolloutControlDialog } from "../dialogs/rollout-control";
@@ -26,26 +26,24 @@ export function RolloutPage({ namespace, name }: { namespace: string; name: stri
   useTitle(name);
   const r = query.data;
   return (
-    <Shell>
-      <div className="page stack">
-        <p className="crumb">
-          <Link href="/rollouts">← Rollouts</Link>
-        </p>
-        {query.isPending && (
-          <>
-            <h1>{name}</h1>
-            <Skeleton height={40} count={5} />
-          </>
-        )}
-        {query.error && !r && <Failed error={query.error} of={ref} onRetry={() => void query.refetch()} />}
-        {r && (
-          <>
-            {query.error && <ProblemNote slim error={query.error} doing="refresh this rollout; what is shown is older" onRetry={() => void query.refetch()} />}
-            <Loaded key={rolloutKey(r)} rollout={r} />
-          </>
-        )}
-      </div>
-    </Shell>
+    <div className="page stack">
+      <p className="crumb">
+        <Link href="/rollouts">← Rollouts</Link>
+      </p>
+      {query.isPending && (
+        <>
+          <h1>{name}</h1>
+          <Skeleton height={40} count={5} />
+        </>
+      )}
+      {query.error && !r && <Failed error={query.error} of={ref} onRetry={() => void query.refetch()} />}
+      {r && (
+        <>
+          {query.error && <ProblemNote slim error={query.error} doing="refresh this rollout; what is shown is older" onRetry={() => void query.refetch()} />}
+          <Loaded key={rolloutKey(r)} rollout={r} />
+        </>
+      )}
+    </div>
   );
 }
 

@@ -6,7 +6,7 @@ import { useRollouts } from "../api/rollout-queries";
 import type { Rollout } from "../api/types";
 import { TenantSelect, useTyped } from "../components/filters";
 import { Phase, StepBar, StepCounts } from "../components/rollout-bits";
-import { Shell, useTitle } from "../components/shell";
+import { useTitle } from "../components/shell";
 import { Command, Empty, ProblemNote, Skeleton } from "../components/states";
 import { Ago } from "../components/time";
 import { useAddress } from "../components/virtual-picker";
@@ -25,41 +25,39 @@ export function RolloutsPage() {
   const total = query.data?.pages[0]?.total ?? 0;
   const filtered = filter.q !== "" || filter.state !== "" || filter.phase !== "" || tenant !== "";
   return (
-    <Shell>
-      <div className="page stack">
-        <div className="page-head wide">
-          <div>
-            <h1>Rollouts</h1>
-            <p className="muted">Changes that go over the sites wave by wave, as fast as health allows.</p>
+    <div className="page stack">
+      <div className="page-head wide">
+        <div>
+          <h1>Rollouts</h1>
+          <p className="muted">Changes that go over the sites wave by wave, as fast as health allows.</p>
+        </div>
+      </div>
+      {query.error && <ProblemNote error={query.error} doing={rows ? "refresh the rollouts; these are older" : "load the rollouts"} onRetry={() => void query.refetch()} />}
+      {(rows === undefined || rows.length > 0 || filtered) && <Filters filter={filter} tenant={tenant} onChange={address} />}
+      {query.isPending && (
+        <div className="card">
+          <div className="body">
+            <Skeleton height={32} count={5} />
           </div>
         </div>
-        {query.error && <ProblemNote error={query.error} doing={rows ? "refresh the rollouts; these are older" : "load the rollouts"} onRetry={() => void query.refetch()} />}
-        {(rows === undefined || rows.length > 0 || filtered) && <Filters filter={filter} tenant={tenant} onChange={address} />}
-        {query.isPending && (
-          <div className="card">
-            <div className="body">
-              <Skeleton height={32} count={5} />
-            </div>
+      )}
+      {rows?.length === 0 && (filtered ? <NoneMatches onClear={() => address({ q: "", state: "", phase: "", tenant: "" })} /> : <None />)}
+      {rows && rows.length > 0 && (
+        <>
+          <Table rows={rows} />
+          <div className="row wrap spread">
+            <p className="muted small" role="status">
+              {rows.length < total ? `${formatCount(rows.length)} of ${plural(total, "rollout")}` : plural(total, "rollout")}
+            </p>
+            {query.hasNextPage && (
+              <button type="button" className="button" disabled={query.isFetchingNextPage} onClick={() => void query.fetchNextPage()}>
+                Show more
+              </button>
+            )}
           </div>
-        )}
-        {rows?.length === 0 && (filtered ? <NoneMatches onClear={() => address({ q: "", state: "", phase: "", tenant: "" })} /> : <None />)}
-        {rows && rows.length > 0 && (
-          <>
-            <Table rows={rows} />
-            <div className="row wrap spread">
-              <p className="muted small" role="status">
-                {rows.length < total ? `${formatCount(rows.length)} of ${plural(total, "rollout")}` : plural(total, "rollout")}
-              </p>
-              {query.hasNextPage && (
-                <button type="button" className="button" disabled={query.isFetchingNextPage} onClick={() => void query.fetchNextPage()}>
-                  Show more
-                </button>
-              )}
-            </div>
-          </>
-        )}
-      </div>
-    </Shell>
+        </>
+      )}
+    </div>
   );
 }
 

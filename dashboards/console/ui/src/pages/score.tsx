@@ -4,7 +4,7 @@ import { Problem } from "../api/client";
 import { useSiteExplanation } from "../api/queries";
 import type { ExplainedDimension, ExplainedSignal, Explanation } from "../api/types";
 import { Shape } from "../components/shape";
-import { Shell, useTitle } from "../components/shell";
+import { useTitle } from "../components/shell";
 import { Empty, ProblemNote, Skeleton } from "../components/states";
 import { For } from "../components/time";
 import { colourName, colourOfScore, dimensionName } from "../lib/colour";
@@ -21,26 +21,24 @@ export function ScorePage({ name }: { name: string }) {
   const x = query.data;
   const back = tenant ? sitePath({ tenant, name }) : `/sites/${encodeURIComponent(name)}`;
   return (
-    <Shell>
-      <div className="page stack">
-        <p className="crumb">
-          <Link href={x ? sitePath({ tenant: x.tenant, name: x.site }) : back}>← {name}</Link>
-        </p>
-        {query.isPending && (
-          <>
-            <h1>Score of {name}</h1>
-            <Skeleton height={60} count={5} />
-          </>
-        )}
-        {query.error && !x && <NoScore error={query.error} name={name} back={back} onRetry={() => void query.refetch()} />}
-        {x && (
-          <>
-            {query.error && <ProblemNote slim error={query.error} doing="refresh the arithmetic; the figures are older" onRetry={() => void query.refetch()} />}
-            <Arithmetic x={x} />
-          </>
-        )}
-      </div>
-    </Shell>
+    <div className="page stack">
+      <p className="crumb">
+        <Link href={x ? sitePath({ tenant: x.tenant, name: x.site }) : back}>← {name}</Link>
+      </p>
+      {query.isPending && (
+        <>
+          <h1>Score of {name}</h1>
+          <Skeleton height={60} count={5} />
+        </>
+      )}
+      {query.error && !x && <NoScore error={query.error} name={name} back={back} onRetry={() => void query.refetch()} />}
+      {x && (
+        <>
+          {query.error && <ProblemNote slim error={query.error} doing="refresh the arithmetic; the figures are older" onRetry={() => void query.refetch()} />}
+          <Arithmetic x={x} />
+        </>
+      )}
+    </div>
   );
 }
 

@@ -8,7 +8,7 @@ import { Chart } from "../components/chart";
 import { MarkedEvents, MarkPicker, useKinds } from "../components/marks";
 import { RangePicker } from "../components/range-picker";
 import { Shape } from "../components/shape";
-import { Shell, useTitle } from "../components/shell";
+import { useTitle } from "../components/shell";
 import { Empty, ProblemNote, Skeleton } from "../components/states";
 import { betweenOf, withBetween } from "../lib/between";
 import { bandsOf, type Line } from "../lib/chart";
@@ -28,31 +28,29 @@ export function SignalPage({ name, signal }: { name: string; signal: string }) {
   const site = health.data;
   const found = site?.signals.find((s) => s.name === signal);
   return (
-    <Shell>
-      <div className="page stack">
-        <p className="crumb">
-          <Link href={site ? sitePath(site) : sitePath({ tenant, name })}>← {name}</Link>
-        </p>
-        {health.isPending && (
-          <>
-            <h1>{signal}</h1>
-            <Skeleton height={260} />
-          </>
-        )}
-        {health.error && !site && <Failed error={health.error} name={name} page={`/signals/${encodeURIComponent(signal)}`} onRetry={() => void health.refetch()} />}
-        {site && !found && (
-          <div className="card">
-            <Empty page title={`${name} has no signal ${signal}`}>
-              <p>Its health policy{site.policy ? ` ${site.policy}` : ""} has none of that name. Policies may have changed since the link was made.</p>
-              <Link href={sitePath(site)} className="button">
-                Its signals
-              </Link>
-            </Empty>
-          </div>
-        )}
-        {site && found && <Loaded site={site} signal={found} />}
-      </div>
-    </Shell>
+    <div className="page stack">
+      <p className="crumb">
+        <Link href={site ? sitePath(site) : sitePath({ tenant, name })}>← {name}</Link>
+      </p>
+      {health.isPending && (
+        <>
+          <h1>{signal}</h1>
+          <Skeleton height={260} />
+        </>
+      )}
+      {health.error && !site && <Failed error={health.error} name={name} page={`/signals/${encodeURIComponent(signal)}`} onRetry={() => void health.refetch()} />}
+      {site && !found && (
+        <div className="card">
+          <Empty page title={`${name} has no signal ${signal}`}>
+            <p>Its health policy{site.policy ? ` ${site.policy}` : ""} has none of that name. Policies may have changed since the link was made.</p>
+            <Link href={sitePath(site)} className="button">
+              Its signals
+            </Link>
+          </Empty>
+        </div>
+      )}
+      {site && found && <Loaded site={site} signal={found} />}
+    </div>
   );
 }
 

@@ -1,7 +1,7 @@
 import { Link, useSearch } from "wouter";
 import { useCostNames, useSiteCost } from "../api/cost-queries";
 import type { CostNames } from "../api/types";
-import { Shell, useTitle } from "../components/shell";
+import { useTitle } from "../components/shell";
 import { Empty, ProblemNote, Skeleton } from "../components/states";
 import { COST_COLUMNS } from "../lib/cost";
 import { DASH, formatCount, formatPercent } from "../lib/format";
@@ -18,56 +18,54 @@ export function SiteCostPage({ name }: { name: string }) {
   useTitle(`Cost of ${name}`);
   const row = cost.data?.row;
   return (
-    <Shell>
-      <div className="page stack">
-        <p className="crumb">
-          <Link href={known ? sitePath({ tenant: known, name }) : `/sites/${encodeURIComponent(name)}`}>← {name}</Link>
-        </p>
-        {names.error && !names.data ? (
-          <Failed error={names.error} name={name} page="/cost" onRetry={() => void names.refetch()} />
-        ) : (
-          <>
-            <div>
-              <h1>Cost of {name}</h1>
-              <p className="muted">
-                Rates are means over the last minutes; processor time and memory are estimates. <Link href="/cost">Compare with other sites</Link>
-              </p>
-            </div>
-            {names.error && <ProblemNote slim error={names.error} doing="refresh the metrics; these are older" onRetry={() => void names.refetch()} />}
-            {cost.error && <ProblemNote slim error={cost.error} doing={row ? "refresh the figures; these are older" : "load the figures"} onRetry={() => void cost.refetch()} />}
-            {names.data && names.data.missingRegions.length > 0 && <Missing page={names.data} />}
-            {row ? (
-              <dl className="figures">
-                {COST_COLUMNS.map((c) => (
-                  <div key={c.sort}>
-                    <dt title={c.title}>{c.text}</dt>
-                    <dd>{c.value(row.use)}</dd>
-                  </div>
-                ))}
-              </dl>
-            ) : (
-              !cost.error && <Skeleton height={56} />
-            )}
-            <section className="card" aria-label="Metrics with the most series">
-              <header>
-                <h2>Metrics with the most series</h2>
-                {names.data?.sampled && <span className="muted small">estimates, from a part of the series</span>}
-              </header>
-              {names.isPending && (
-                <div className="body">
-                  <Skeleton height={24} count={6} />
-                </div>
-              )}
-              {names.data && (names.data.names.length > 0 ? <Names page={names.data} /> : <NoSeries />)}
-            </section>
-            <p className="muted small">
-              A metric is dropped by taking it out of every field that keeps it. <code>spec.dropSeries</code> of a CollectionPolicy drops only a part of its series;{" "}
-              <code>spec.dropLabels</code> with <code>spec.aggregations</code> makes fewer of them.
+    <div className="page stack">
+      <p className="crumb">
+        <Link href={known ? sitePath({ tenant: known, name }) : `/sites/${encodeURIComponent(name)}`}>← {name}</Link>
+      </p>
+      {names.error && !names.data ? (
+        <Failed error={names.error} name={name} page="/cost" onRetry={() => void names.refetch()} />
+      ) : (
+        <>
+          <div>
+            <h1>Cost of {name}</h1>
+            <p className="muted">
+              Rates are means over the last minutes; processor time and memory are estimates. <Link href="/cost">Compare with other sites</Link>
             </p>
-          </>
-        )}
-      </div>
-    </Shell>
+          </div>
+          {names.error && <ProblemNote slim error={names.error} doing="refresh the metrics; these are older" onRetry={() => void names.refetch()} />}
+          {cost.error && <ProblemNote slim error={cost.error} doing={row ? "refresh the figures; these are older" : "load the figures"} onRetry={() => void cost.refetch()} />}
+          {names.data && names.data.missingRegions.length > 0 && <Missing page={names.data} />}
+          {row ? (
+            <dl className="figures">
+              {COST_COLUMNS.map((c) => (
+                <div key={c.sort}>
+                  <dt title={c.title}>{c.text}</dt>
+                  <dd>{c.value(row.use)}</dd>
+                </div>
+              ))}
+            </dl>
+          ) : (
+            !cost.error && <Skeleton height={56} />
+          )}
+          <section className="card" aria-label="Metrics with the most series">
+            <header>
+              <h2>Metrics with the most series</h2>
+              {names.data?.sampled && <span className="muted small">estimates, from a part of the series</span>}
+            </header>
+            {names.isPending && (
+              <div className="body">
+                <Skeleton height={24} count={6} />
+              </div>
+            )}
+            {names.data && (names.data.names.length > 0 ? <Names page={names.data} /> : <NoSeries />)}
+          </section>
+          <p className="muted small">
+            A metric is dropped by taking it out of every field that keeps it. <code>spec.dropSeries</code> of a CollectionPolicy drops only a part of its series;{" "}
+            <code>spec.dropLabels</code> with <code>spec.aggregations</code> makes fewer of them.
+          </p>
+        </>
+      )}
+    </div>
   );
 }
 

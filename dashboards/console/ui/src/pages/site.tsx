@@ -8,7 +8,7 @@ import { AlertPanel } from "../components/alert-panel";
 import { BetweenNote } from "../components/between-note";
 import { Chart } from "../components/chart";
 import { Shape } from "../components/shape";
-import { Shell, useTitle } from "../components/shell";
+import { useTitle } from "../components/shell";
 import { Empty, ProblemNote, Skeleton } from "../components/states";
 import { Ago, For, useNow } from "../components/time";
 import { colourName, DIMENSIONS, dimensionName } from "../lib/colour";
@@ -38,21 +38,19 @@ export function SitePage({ name }: { name: string }) {
   useTitle(name);
   const site = health.data;
   return (
-    <Shell>
-      <div className="page stack">
-        <p className="crumb">
-          <Link href={fleetHref()}>← Fleet</Link>
-        </p>
-        {health.isPending && <Loading name={name} />}
-        {health.error && !site && <Failed error={health.error} name={name} onRetry={() => void health.refetch()} />}
-        {site && (
-          <>
-            {health.error && <ProblemNote slim error={health.error} doing="refresh this site; the figures are older" onRetry={() => void health.refetch()} />}
-            <Loaded key={siteKey(site)} site={site} />
-          </>
-        )}
-      </div>
-    </Shell>
+    <div className="page stack">
+      <p className="crumb">
+        <Link href={fleetHref()}>← Fleet</Link>
+      </p>
+      {health.isPending && <Loading name={name} />}
+      {health.error && !site && <Failed error={health.error} name={name} onRetry={() => void health.refetch()} />}
+      {site && (
+        <>
+          {health.error && <ProblemNote slim error={health.error} doing="refresh this site; the figures are older" onRetry={() => void health.refetch()} />}
+          <Loaded key={siteKey(site)} site={site} />
+        </>
+      )}
+    </div>
   );
 }
 

@@ -1,6 +1,6 @@
 import { useTenants } from "../api/queries";
 import type { QuotaUse, Tenant } from "../api/types";
-import { Shell, useTitle } from "../components/shell";
+import { useTitle } from "../components/shell";
 import { Empty, ProblemNote, Skeleton } from "../components/states";
 import { DASH, formatPercent, formatValue } from "../lib/format";
 
@@ -20,27 +20,25 @@ export function TenantsPage() {
   const { data, error, isPending, refetch } = useTenants();
   useTitle("Tenants");
   return (
-    <Shell>
-      <div className="page stack">
-        <div>
-          <h1>Tenants</h1>
-          <p className="muted">
-            What is used of each quota. What goes over it is refused, and the refusal says so. An administrator changes a quota with{" "}
-            <code>kubectl edit tenant</code>.
-          </p>
-        </div>
-        {error && <ProblemNote error={error} doing={data ? "refresh the tenants; these are older" : "load the tenants"} onRetry={() => void refetch()} />}
-        {isPending && <Skeleton height={140} count={2} />}
-        {data?.length === 0 && (
-          <div className="card">
-            <Empty title="There is no tenant that you may read">
-              <p>An administrator can add you to one.</p>
-            </Empty>
-          </div>
-        )}
-        {data?.map((t) => <Quotas key={t.name} tenant={t} />)}
+    <div className="page stack">
+      <div>
+        <h1>Tenants</h1>
+        <p className="muted">
+          What is used of each quota. What goes over it is refused, and the refusal says so. An administrator changes a quota with{" "}
+          <code>kubectl edit tenant</code>.
+        </p>
       </div>
-    </Shell>
+      {error && <ProblemNote error={error} doing={data ? "refresh the tenants; these are older" : "load the tenants"} onRetry={() => void refetch()} />}
+      {isPending && <Skeleton height={140} count={2} />}
+      {data?.length === 0 && (
+        <div className="card">
+          <Empty title="There is no tenant that you may read">
+            <p>An administrator can add you to one.</p>
+          </Empty>
+        </div>
+      )}
+      {data?.map((t) => <Quotas key={t.name} tenant={t} />)}
+    </div>
   );
 }
 

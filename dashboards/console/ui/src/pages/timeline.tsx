@@ -7,7 +7,7 @@ import { type TimelineQuestion, useTimeline } from "../api/timeline-queries";
 import type { TimelineKind } from "../api/types";
 import { EventList } from "../components/event-list";
 import { TenantSelect } from "../components/filters";
-import { Shell, useTitle } from "../components/shell";
+import { useTitle } from "../components/shell";
 import { Empty, ProblemNote, Skeleton } from "../components/states";
 import { TimeRange } from "../components/time-range";
 import { useAddress } from "../components/virtual-picker";
@@ -34,58 +34,56 @@ export function TimelinePage() {
   const missing = query.data?.pages[0]?.missing ?? [];
   const filtered = ask.kinds.length > 0 || ask.site !== "" || ask.virtualSite !== "" || ask.tenant !== "" || ask.span.range !== DEFAULT_TIME;
   return (
-    <Shell>
-      <div className="page stack">
-        <div>
-          <h1>Timeline</h1>
-          <p className="muted">
-            <Where site={ask.site} virtualSite={ask.virtualSite} tenant={ask.tenant} /> The newest first.
-          </p>
-        </div>
-        {query.error && <ProblemNote error={query.error} doing={events ? "refresh the timeline; this is older" : "read the timeline"} onRetry={() => void query.refetch()} />}
-        {missing.map((m) => (
-          <div className="note slim" role="status" key={m.role}>
-            <strong>The {m.role} role does not answer</strong>
-            <span>{m.kinds.map((k) => kindName[k]).join(", ")} may be missing.</span>
-          </div>
-        ))}
-        <Filters ask={ask} error={query.error} onChange={address} />
-        {query.isPending && <Skeleton height={24} count={8} />}
-        {events?.length === 0 && (
-          <div className="card">
-            <Empty title={filtered ? "Nothing matches" : "Nothing has happened yet"}>
-              {filtered ? (
-                <button type="button" className="button" onClick={() => address(NONE)}>
-                  Clear filters
-                </button>
-              ) : (
-                <p>Colours, alerts, edits, rollouts and software of your sites will stand here.</p>
-              )}
-            </Empty>
-          </div>
-        )}
-        {events && events.length > 0 && (
-          <>
-            <div className="card">
-              <div className="body">
-                <EventList events={events} showSite={ask.site === ""} top />
-              </div>
-            </div>
-            <div className="row wrap spread">
-              <p className="muted small" role="status">
-                {plural(events.length, "event")}
-                {query.hasNextPage ? ", and older ones" : ""}
-              </p>
-              {query.hasNextPage && (
-                <button type="button" className="button" disabled={query.isFetchingNextPage} onClick={() => void query.fetchNextPage()}>
-                  Show older ones
-                </button>
-              )}
-            </div>
-          </>
-        )}
+    <div className="page stack">
+      <div>
+        <h1>Timeline</h1>
+        <p className="muted">
+          <Where site={ask.site} virtualSite={ask.virtualSite} tenant={ask.tenant} /> The newest first.
+        </p>
       </div>
-    </Shell>
+      {query.error && <ProblemNote error={query.error} doing={events ? "refresh the timeline; this is older" : "read the timeline"} onRetry={() => void query.refetch()} />}
+      {missing.map((m) => (
+        <div className="note slim" role="status" key={m.role}>
+          <strong>The {m.role} role does not answer</strong>
+          <span>{m.kinds.map((k) => kindName[k]).join(", ")} may be missing.</span>
+        </div>
+      ))}
+      <Filters ask={ask} error={query.error} onChange={address} />
+      {query.isPending && <Skeleton height={24} count={8} />}
+      {events?.length === 0 && (
+        <div className="card">
+          <Empty title={filtered ? "Nothing matches" : "Nothing has happened yet"}>
+            {filtered ? (
+              <button type="button" className="button" onClick={() => address(NONE)}>
+                Clear filters
+              </button>
+            ) : (
+              <p>Colours, alerts, edits, rollouts and software of your sites will stand here.</p>
+            )}
+          </Empty>
+        </div>
+      )}
+      {events && events.length > 0 && (
+        <>
+          <div className="card">
+            <div className="body">
+              <EventList events={events} showSite={ask.site === ""} top />
+            </div>
+          </div>
+          <div className="row wrap spread">
+            <p className="muted small" role="status">
+              {plural(events.length, "event")}
+              {query.hasNextPage ? ", and older ones" : ""}
+            </p>
+            {query.hasNextPage && (
+              <button type="button" className="button" disabled={query.isFetchingNextPage} onClick={() => void query.fetchNextPage()}>
+                Show older ones
+              </button>
+            )}
+          </div>
+        </>
+      )}
+    </div>
   );
 }
 

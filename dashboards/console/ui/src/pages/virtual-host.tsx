@@ -3,7 +3,7 @@ import { Link, useLocation, useSearch } from "wouter";
 import { useVirtualHosts } from "../api/host-queries";
 import type { VirtualHost } from "../api/types";
 import { Shape } from "../components/shape";
-import { Shell, useTitle } from "../components/shell";
+import { useTitle } from "../components/shell";
 import { Empty, ProblemNote, Skeleton } from "../components/states";
 import { Ago } from "../components/time";
 import { formatCount, plural } from "../lib/format";
@@ -20,49 +20,47 @@ export function VirtualHostPage({ namespace, name }: { namespace: string; name: 
   useTitle(name);
   const found = useMemo(() => (query.data ?? []).filter((h) => h.namespace === namespace && h.name === name), [query.data, namespace, name]);
   return (
-    <Shell>
-      <div className="page stack">
-        <p className="crumb">
-          <Link href={hostsPath}>← Virtual hosts</Link>
-        </p>
-        {query.isPending && (
-          <>
-            <h1>{name}</h1>
-            <Skeleton height={40} count={5} />
-          </>
-        )}
-        {query.error && !query.data && <h1>{name}</h1>}
-        {query.error && <ProblemNote slim={found.length > 0} error={query.error} doing={found.length > 0 ? "refresh the virtual host; this is older" : "load the virtual host"} onRetry={() => void query.refetch()} />}
-        {query.data && found.length === 0 && (
-          <div className="card">
-            <Empty page title="There is no such virtual host">
-              <p>
-                No {namespace}/{name} is among those that you may read. It may have been deleted.
-              </p>
-              <Link href={hostsPath} className="button">
-                All virtual hosts
-              </Link>
-            </Empty>
-          </div>
-        )}
-        {found.length > 1 && (
-          <div className="card">
-            <Empty page title={`Several tenants have a virtual host ${namespace}/${name}`}>
-              <ul className="row wrap">
-                {found.map((h) => (
-                  <li key={h.tenant}>
-                    <Link className="button" href={hostPath(h)}>
-                      {h.tenant}
-                    </Link>
-                  </li>
-                ))}
-              </ul>
-            </Empty>
-          </div>
-        )}
-        {found.length === 1 && <Loaded host={found[0]!} part={partOf(search.get("part"))} />}
-      </div>
-    </Shell>
+    <div className="page stack">
+      <p className="crumb">
+        <Link href={hostsPath}>← Virtual hosts</Link>
+      </p>
+      {query.isPending && (
+        <>
+          <h1>{name}</h1>
+          <Skeleton height={40} count={5} />
+        </>
+      )}
+      {query.error && !query.data && <h1>{name}</h1>}
+      {query.error && <ProblemNote slim={found.length > 0} error={query.error} doing={found.length > 0 ? "refresh the virtual host; this is older" : "load the virtual host"} onRetry={() => void query.refetch()} />}
+      {query.data && found.length === 0 && (
+        <div className="card">
+          <Empty page title="There is no such virtual host">
+            <p>
+              No {namespace}/{name} is among those that you may read. It may have been deleted.
+            </p>
+            <Link href={hostsPath} className="button">
+              All virtual hosts
+            </Link>
+          </Empty>
+        </div>
+      )}
+      {found.length > 1 && (
+        <div className="card">
+          <Empty page title={`Several tenants have a virtual host ${namespace}/${name}`}>
+            <ul className="row wrap">
+              {found.map((h) => (
+                <li key={h.tenant}>
+                  <Link className="button" href={hostPath(h)}>
+                    {h.tenant}
+                  </Link>
+                </li>
+              ))}
+            </ul>
+          </Empty>
+        </div>
+      )}
+      {found.length === 1 && <Loaded host={found[0]!} part={partOf(search.get("part"))} />}
+    </div>
   );
 }
 

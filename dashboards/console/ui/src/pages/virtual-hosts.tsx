@@ -6,7 +6,7 @@ import { sessionQuery } from "../api/queries";
 import type { VirtualHost } from "../api/types";
 import { TenantSelect } from "../components/filters";
 import { Shape } from "../components/shape";
-import { Shell, useTitle } from "../components/shell";
+import { useTitle } from "../components/shell";
 import { Command, Empty, ProblemNote, Skeleton } from "../components/states";
 import { DASH, formatCount, plural } from "../lib/format";
 import { addressOf, consumersOf, hostKey, hostPath, hostQueries, hostsPath, triesColour, triesText } from "../lib/hosts";
@@ -25,49 +25,47 @@ export function VirtualHostsPage() {
   const shown = all.filter((h) => `${hostKey(h)} ${addressOf(h)} ${h.service} ${h.virtualSite} ${consumersOf(h).join(" ")}`.toLowerCase().includes(text));
   const owners = [...new Set(shown.map((h) => h.tenant))].sort();
   return (
-    <Shell>
-      <div className="page stack">
-        <div className="page-head wide">
-          <div>
-            <h1>Virtual hosts</h1>
-            <p className="muted">Services of some sites that others reach by name, through the regionals and encrypted from site to site.</p>
-          </div>
-          <div className="row wrap">
-            {all.length > 5 && <input className="input" style={{ width: 220 }} type="search" aria-label="Search virtual hosts" placeholder="Search…" value={q} onChange={(e) => setQ(e.target.value)} />}
-            <TenantSelect value={tenant} tenants={tenants} width={150} onChange={(t) => navigate(t ? `${hostsPath}?tenant=${encodeURIComponent(t)}` : hostsPath, { replace: true })} />
+    <div className="page stack">
+      <div className="page-head wide">
+        <div>
+          <h1>Virtual hosts</h1>
+          <p className="muted">Services of some sites that others reach by name, through the regionals and encrypted from site to site.</p>
+        </div>
+        <div className="row wrap">
+          {all.length > 5 && <input className="input" style={{ width: 220 }} type="search" aria-label="Search virtual hosts" placeholder="Search…" value={q} onChange={(e) => setQ(e.target.value)} />}
+          <TenantSelect value={tenant} tenants={tenants} width={150} onChange={(t) => navigate(t ? `${hostsPath}?tenant=${encodeURIComponent(t)}` : hostsPath, { replace: true })} />
+        </div>
+      </div>
+      {query.error && <ProblemNote error={query.error} doing={query.data ? "refresh the virtual hosts; these are older" : "load the virtual hosts"} onRetry={() => void query.refetch()} />}
+      {query.isPending && (
+        <div className="card">
+          <div className="body">
+            <Skeleton height={32} count={4} />
           </div>
         </div>
-        {query.error && <ProblemNote error={query.error} doing={query.data ? "refresh the virtual hosts; these are older" : "load the virtual hosts"} onRetry={() => void query.refetch()} />}
-        {query.isPending && (
-          <div className="card">
-            <div className="body">
-              <Skeleton height={32} count={4} />
-            </div>
-          </div>
-        )}
-        {query.data && all.length === 0 && (
-          <div className="card">
-            <Empty title="No virtual hosts yet">
-              <p>A VirtualHost names a Service and the virtual site that serves it; an AdvertisePolicy says from which virtual sites it is reached.</p>
-              <Command text="kubectl explain virtualhosts.spec" />
-            </Empty>
-          </div>
-        )}
-        {all.length > 0 && shown.length === 0 && (
-          <div className="card">
-            <Empty title="No virtual host matches">
-              <button type="button" className="button" onClick={() => setQ("")}>
-                Clear the search
-              </button>
-            </Empty>
-          </div>
-        )}
-        {owners.map((t) => (
-          <HostTable key={t} tenant={t} hosts={shown.filter((h) => h.tenant === t)} named={owners.length > 1} />
-        ))}
-        {all.length > 0 && <p className="muted small">{plural(all.length, "virtual host")}</p>}
-      </div>
-    </Shell>
+      )}
+      {query.data && all.length === 0 && (
+        <div className="card">
+          <Empty title="No virtual hosts yet">
+            <p>A VirtualHost names a Service and the virtual site that serves it; an AdvertisePolicy says from which virtual sites it is reached.</p>
+            <Command text="kubectl explain virtualhosts.spec" />
+          </Empty>
+        </div>
+      )}
+      {all.length > 0 && shown.length === 0 && (
+        <div className="card">
+          <Empty title="No virtual host matches">
+            <button type="button" className="button" onClick={() => setQ("")}>
+              Clear the search
+            </button>
+          </Empty>
+        </div>
+      )}
+      {owners.map((t) => (
+        <HostTable key={t} tenant={t} hosts={shown.filter((h) => h.tenant === t)} named={owners.length > 1} />
+      ))}
+      {all.length > 0 && <p className="muted small">{plural(all.length, "virtual host")}</p>}
+    </div>
   );
 }
 

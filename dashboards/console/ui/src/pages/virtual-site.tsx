@@ -8,7 +8,7 @@ import { useVirtualSiteWindows } from "../api/window-queries";
 import { AlertPanel } from "../components/alert-panel";
 import { CountsRow, StackedBar } from "../components/bars";
 import { Shape } from "../components/shape";
-import { Shell, useTitle } from "../components/shell";
+import { useTitle } from "../components/shell";
 import { LIST_COLUMNS, SiteList } from "../components/site-list";
 import { Empty, ProblemNote, Skeleton } from "../components/states";
 import { colourOfScore } from "../lib/colour";
@@ -48,106 +48,104 @@ export function VirtualSitePage({ namespace, name }: { namespace: string; name: 
   const open = useCallback((s: SiteRef) => navigate(sitePath(s)), [navigate]);
   const unplaced = map.data?.unplaced ?? 0;
   return (
-    <Shell>
-      <div className="page stack">
-        <div>
-          <p className="crumb">
-            <Link href="/virtual-sites">← Virtual sites</Link>
-          </p>
-          <h1>{`${namespace}/${name}`}</h1>
-          <p className="muted">
-            {vs && <>Tenant {vs.tenant}</>}
-            {vs?.description && <> · {vs.description}</>}
-          </p>
-        </div>
-        {list.error && <ProblemNote error={list.error} doing="load the virtual site" onRetry={() => void list.refetch()} />}
-        {list.isPending && <Skeleton height={60} />}
-        {list.data && !vs && (
-          <div className="card">
-            <Empty title="There is no such virtual site">
-              <p>
-                <code>{`${namespace}/${name}`}</code> does not exist, or you may not read its tenant.
-              </p>
-              <Link href="/virtual-sites" className="button">
-                All virtual sites
-              </Link>
-            </Empty>
-          </div>
-        )}
-        {found.length > 1 && (
-          <div className="note slim">
-            Several tenants have one of this name; this is {vs?.tenant}'s. Others: {found.slice(1).map((v) => v.tenant).join(", ")}
-          </div>
-        )}
-        {vs && (
-          <>
-            <dl className="figures">
-              <Figure label="Mean">
-                <Shape colour={colourOfScore(vs.mean)} /> {formatScore(vs.mean)}
-              </Figure>
-              <Figure label="10th percentile">
-                <Shape colour={colourOfScore(vs.p10)} /> {formatScore(vs.p10)}
-              </Figure>
-              <Figure label="Worst">
-                {vs.worst ? (
-                  <>
-                    <Shape colour={colourOfScore(vs.worst.score)} /> {formatScore(vs.worst.score)}
-                    <small>
-                      <Link href={sitePath({ tenant: vs.tenant, name: vs.worst.site })}>{vs.worst.site}</Link>
-                    </small>
-                  </>
-                ) : (
-                  DASH
-                )}
-              </Figure>
-              <Figure label="Unhealthy">{formatUnhealthy(vs)}</Figure>
-              <Figure label="Sites">{formatCount(vs.sites)}</Figure>
-              <Figure label="In maintenance">{formatCount(vs.maintenance)}</Figure>
-            </dl>
-            <div className="card">
-              <div className="body" style={{ display: "grid", gap: 6 }}>
-                <StackedBar counts={vs.counts} height={14} />
-                <CountsRow counts={vs.counts} />
-              </div>
-            </div>
-            <VirtualSiteTrend of={vs} />
-            <div className="vs-pair">
-              <AlertPanel showSite scope={{ tenant: vs.tenant, virtualSite: virtualSiteRef(vs) }} />
-              <Windows key={virtualSiteKey(vs)} of={vs} />
-            </div>
-            <TimelinePanel showSite scope={{ tenant: vs.tenant, virtualSite: virtualSiteRef(vs) }} />
-            <div className="vs-split">
-              <section className="card">
-                <header>
-                  <h2>Members</h2>
-                  <Link href={`/?${new URLSearchParams({ q: view.q, ...(tenant ? { tenant } : {}) }).toString()}`}>Show on the fleet page</Link>
-                </header>
-                {members.error && <ProblemNote error={members.error} doing="load the members" onRetry={() => void members.refetch()} />}
-                {members.isPending && (
-                  <div className="body">
-                    <Skeleton height={40} count={5} />
-                  </div>
-                )}
-                {members.data && total === 0 ? (
-                  <Empty title="No members">
-                    <p>No site that you may read has labels that match its selector.</p>
-                  </Empty>
-                ) : (
-                  <SiteList rows={rows} total={total} onReach={onReach} label={`Members of ${virtualSiteRef(vs)}, worst first`} lit={lit} onLit={setLit} />
-                )}
-              </section>
-              <section className="card">
-                <header>
-                  <h2>Map</h2>
-                  {unplaced > 0 && <span className="muted small">{plural(unplaced, "member has", "members have")} no place</span>}
-                </header>
-                <WorldMap sites={spots} onOpen={open} lit={lit} onLit={setLit} label={`Map of the members of ${virtualSiteRef(vs)}`} />
-              </section>
-            </div>
-          </>
-        )}
+    <div className="page stack">
+      <div>
+        <p className="crumb">
+          <Link href="/virtual-sites">← Virtual sites</Link>
+        </p>
+        <h1>{`${namespace}/${name}`}</h1>
+        <p className="muted">
+          {vs && <>Tenant {vs.tenant}</>}
+          {vs?.description && <> · {vs.description}</>}
+        </p>
       </div>
-    </Shell>
+      {list.error && <ProblemNote error={list.error} doing="load the virtual site" onRetry={() => void list.refetch()} />}
+      {list.isPending && <Skeleton height={60} />}
+      {list.data && !vs && (
+        <div className="card">
+          <Empty title="There is no such virtual site">
+            <p>
+              <code>{`${namespace}/${name}`}</code> does not exist, or you may not read its tenant.
+            </p>
+            <Link href="/virtual-sites" className="button">
+              All virtual sites
+            </Link>
+          </Empty>
+        </div>
+      )}
+      {found.length > 1 && (
+        <div className="note slim">
+          Several tenants have one of this name; this is {vs?.tenant}'s. Others: {found.slice(1).map((v) => v.tenant).join(", ")}
+        </div>
+      )}
+      {vs && (
+        <>
+          <dl className="figures">
+            <Figure label="Mean">
+              <Shape colour={colourOfScore(vs.mean)} /> {formatScore(vs.mean)}
+            </Figure>
+            <Figure label="10th percentile">
+              <Shape colour={colourOfScore(vs.p10)} /> {formatScore(vs.p10)}
+            </Figure>
+            <Figure label="Worst">
+              {vs.worst ? (
+                <>
+                  <Shape colour={colourOfScore(vs.worst.score)} /> {formatScore(vs.worst.score)}
+                  <small>
+                    <Link href={sitePath({ tenant: vs.tenant, name: vs.worst.site })}>{vs.worst.site}</Link>
+                  </small>
+                </>
+              ) : (
+                DASH
+              )}
+            </Figure>
+            <Figure label="Unhealthy">{formatUnhealthy(vs)}</Figure>
+            <Figure label="Sites">{formatCount(vs.sites)}</Figure>
+            <Figure label="In maintenance">{formatCount(vs.maintenance)}</Figure>
+          </dl>
+          <div className="card">
+            <div className="body" style={{ display: "grid", gap: 6 }}>
+              <StackedBar counts={vs.counts} height={14} />
+              <CountsRow counts={vs.counts} />
+            </div>
+          </div>
+          <VirtualSiteTrend of={vs} />
+          <div className="vs-pair">
+            <AlertPanel showSite scope={{ tenant: vs.tenant, virtualSite: virtualSiteRef(vs) }} />
+            <Windows key={virtualSiteKey(vs)} of={vs} />
+          </div>
+          <TimelinePanel showSite scope={{ tenant: vs.tenant, virtualSite: virtualSiteRef(vs) }} />
+          <div className="vs-split">
+            <section className="card">
+              <header>
+                <h2>Members</h2>
+                <Link href={`/?${new URLSearchParams({ q: view.q, ...(tenant ? { tenant } : {}) }).toString()}`}>Show on the fleet page</Link>
+              </header>
+              {members.error && <ProblemNote error={members.error} doing="load the members" onRetry={() => void members.refetch()} />}
+              {members.isPending && (
+                <div className="body">
+                  <Skeleton height={40} count={5} />
+                </div>
+              )}
+              {members.data && total === 0 ? (
+                <Empty title="No members">
+                  <p>No site that you may read has labels that match its selector.</p>
+                </Empty>
+              ) : (
+                <SiteList rows={rows} total={total} onReach={onReach} label={`Members of ${virtualSiteRef(vs)}, worst first`} lit={lit} onLit={setLit} />
+              )}
+            </section>
+            <section className="card">
+              <header>
+                <h2>Map</h2>
+                {unplaced > 0 && <span className="muted small">{plural(unplaced, "member has", "members have")} no place</span>}
+              </header>
+              <WorldMap sites={spots} onOpen={open} lit={lit} onLit={setLit} label={`Map of the members of ${virtualSiteRef(vs)}`} />
+            </section>
+          </div>
+        </>
+      )}
+    </div>
   );
 }
 

@@ -4,7 +4,7 @@ import { useVirtualSites } from "../api/queries";
 import type { VirtualSite } from "../api/types";
 import { CountsRow, StackedBar } from "../components/bars";
 import { Shape } from "../components/shape";
-import { Shell, useTitle } from "../components/shell";
+import { useTitle } from "../components/shell";
 import { Command, Empty, ProblemNote, Skeleton } from "../components/states";
 import { colourOfScore } from "../lib/colour";
 import { DASH, formatCount, formatScore, plural } from "../lib/format";
@@ -45,97 +45,95 @@ export function VirtualSitesPage() {
     </th>
   );
   return (
-    <Shell>
-      <div className="page stack">
-        <div className="page-head">
-          <div>
-            <h1>Virtual sites</h1>
-            <p className="muted">Sets of sites, chosen by their labels. Sites in maintenance are left out of the scores and counted apart.</p>
-          </div>
-          {all.length > 5 && (
-            <input className="input" style={{ width: 240 }} type="search" aria-label="Search virtual sites" placeholder="Search…" value={q} onChange={(e) => setQ(e.target.value)} />
-          )}
+    <div className="page stack">
+      <div className="page-head">
+        <div>
+          <h1>Virtual sites</h1>
+          <p className="muted">Sets of sites, chosen by their labels. Sites in maintenance are left out of the scores and counted apart.</p>
         </div>
-        {error && <ProblemNote error={error} doing={data ? "refresh the virtual sites; these are older" : "load the virtual sites"} onRetry={() => void refetch()} />}
-        {isPending && (
-          <div className="card body">
-            <div className="body">
-              <Skeleton height={32} count={6} />
-            </div>
-          </div>
+        {all.length > 5 && (
+          <input className="input" style={{ width: 240 }} type="search" aria-label="Search virtual sites" placeholder="Search…" value={q} onChange={(e) => setQ(e.target.value)} />
         )}
-        {data && all.length === 0 && (
-          <div className="card">
-            <Empty title="No virtual sites yet">
-              <p>A virtual site is a label selector with a name. Sites join it by their labels alone.</p>
-              <Command text="kubectl apply -f virtualsite.yaml" />
-            </Empty>
-          </div>
-        )}
-        {all.length > 0 && shown.length === 0 && (
-          <div className="card">
-            <Empty title="No virtual site matches">
-              <button type="button" className="button" onClick={() => setQ("")}>
-                Clear the search
-              </button>
-            </Empty>
-          </div>
-        )}
-        {shown.length > 0 && (
-          <div className="card table-wrap" tabIndex={0} role="region" aria-label="Table of virtual sites">
-            <table className="stacks">
-              <thead>
-                <tr>
-                  {head("name", "Virtual site", "Sort by name", false)}
-                  {head("sites", "Sites", "Sort by size")}
-                  {head("mean", "Mean", "Mean score; sort the lowest first")}
-                  {head("p10", "p10", "10th percentile of the scores; sort the lowest first")}
-                  {head("worst", "Worst", "The lowest score; sort the lowest first", false)}
-                  <th scope="col">Sites by colour</th>
-                  {head("unhealthy", "Unhealthy", "Share of degraded and failing sites; sort the highest first")}
-                  <th scope="col" className="num">
-                    Maintenance
-                  </th>
-                </tr>
-              </thead>
-              <tbody>
-                {shown.map((v) => (
-                  <tr key={virtualSiteKey(v)}>
-                    <th scope="row" className="vs-name">
-                      <Link href={virtualSitePath(v)}>{virtualSiteRef(v)}</Link>
-                      {tenants && <span className="muted small"> · {v.tenant}</span>}
-                      {v.description && <div className="muted small">{v.description}</div>}
-                    </th>
-                    <td className="num" data-label="Sites">{formatCount(v.sites)}</td>
-                    <td className="num score" data-label="Mean">{formatScore(v.mean)}</td>
-                    <td className="num" data-label="p10">{formatScore(v.p10)}</td>
-                    <td className="nowrap" data-label="Worst">
-                      {v.worst ? (
-                        <span className="row" style={{ gap: 6 }}>
-                          <Shape colour={colourOfScore(v.worst.score)} size={11} label />
-                          <b>{formatScore(v.worst.score)}</b>
-                          <Link href={sitePath({ tenant: v.tenant, name: v.worst.site })}>{v.worst.site}</Link>
-                        </span>
-                      ) : (
-                        DASH
-                      )}
-                    </td>
-                    <td className="vs-bar">
-                      <StackedBar counts={v.counts} />
-                      <div className="vs-counts">
-                        <CountsRow counts={v.counts} />
-                      </div>
-                    </td>
-                    <td className="num" data-label="Unhealthy">{formatUnhealthy(v)}</td>
-                    <td className="num" data-label="Maintenance">{v.maintenance > 0 ? formatCount(v.maintenance) : DASH}</td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>
-        )}
-        {all.length > 0 && <p className="muted small">{plural(all.length, "virtual site")}</p>}
       </div>
-    </Shell>
+      {error && <ProblemNote error={error} doing={data ? "refresh the virtual sites; these are older" : "load the virtual sites"} onRetry={() => void refetch()} />}
+      {isPending && (
+        <div className="card body">
+          <div className="body">
+            <Skeleton height={32} count={6} />
+          </div>
+        </div>
+      )}
+      {data && all.length === 0 && (
+        <div className="card">
+          <Empty title="No virtual sites yet">
+            <p>A virtual site is a label selector with a name. Sites join it by their labels alone.</p>
+            <Command text="kubectl apply -f virtualsite.yaml" />
+          </Empty>
+        </div>
+      )}
+      {all.length > 0 && shown.length === 0 && (
+        <div className="card">
+          <Empty title="No virtual site matches">
+            <button type="button" className="button" onClick={() => setQ("")}>
+              Clear the search
+            </button>
+          </Empty>
+        </div>
+      )}
+      {shown.length > 0 && (
+        <div className="card table-wrap" tabIndex={0} role="region" aria-label="Table of virtual sites">
+          <table className="stacks">
+            <thead>
+              <tr>
+                {head("name", "Virtual site", "Sort by name", false)}
+                {head("sites", "Sites", "Sort by size")}
+                {head("mean", "Mean", "Mean score; sort the lowest first")}
+                {head("p10", "p10", "10th percentile of the scores; sort the lowest first")}
+                {head("worst", "Worst", "The lowest score; sort the lowest first", false)}
+                <th scope="col">Sites by colour</th>
+                {head("unhealthy", "Unhealthy", "Share of degraded and failing sites; sort the highest first")}
+                <th scope="col" className="num">
+                  Maintenance
+                </th>
+              </tr>
+            </thead>
+            <tbody>
+              {shown.map((v) => (
+                <tr key={virtualSiteKey(v)}>
+                  <th scope="row" className="vs-name">
+                    <Link href={virtualSitePath(v)}>{virtualSiteRef(v)}</Link>
+                    {tenants && <span className="muted small"> · {v.tenant}</span>}
+                    {v.description && <div className="muted small">{v.description}</div>}
+                  </th>
+                  <td className="num" data-label="Sites">{formatCount(v.sites)}</td>
+                  <td className="num score" data-label="Mean">{formatScore(v.mean)}</td>
+                  <td className="num" data-label="p10">{formatScore(v.p10)}</td>
+                  <td className="nowrap" data-label="Worst">
+                    {v.worst ? (
+                      <span className="row" style={{ gap: 6 }}>
+                        <Shape colour={colourOfScore(v.worst.score)} size={11} label />
+                        <b>{formatScore(v.worst.score)}</b>
+                        <Link href={sitePath({ tenant: v.tenant, name: v.worst.site })}>{v.worst.site}</Link>
+                      </span>
+                    ) : (
+                      DASH
+                    )}
+                  </td>
+                  <td className="vs-bar">
+                    <StackedBar counts={v.counts} />
+                    <div className="vs-counts">
+                      <CountsRow counts={v.counts} />
+                    </div>
+                  </td>
+                  <td className="num" data-label="Unhealthy">{formatUnhealthy(v)}</td>
+                  <td className="num" data-label="Maintenance">{v.maintenance > 0 ? formatCount(v.maintenance) : DASH}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+      {all.length > 0 && <p className="muted small">{plural(all.length, "virtual site")}</p>}
+    </div>
   );
 }

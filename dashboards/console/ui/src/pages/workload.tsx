@@ -3,7 +3,7 @@ import { Link, useSearch } from "wouter";
 import { Problem } from "../api/client";
 import { useVirtual, useWorkload, useWorkloadObject } from "../api/vk8s-queries";
 import type { WorkloadDetail } from "../api/types";
-import { Shell, useTitle } from "../components/shell";
+import { useTitle } from "../components/shell";
 import { Empty, ProblemNote, Skeleton } from "../components/states";
 import { Ago } from "../components/time";
 import { useAddress } from "../components/virtual-picker";
@@ -29,26 +29,24 @@ export function WorkloadPage({ namespace, vk8s, kind, name }: Props) {
   useTitle(name);
   const w = query.data;
   return (
-    <Shell>
-      <div className="page stack">
-        <p className="crumb">
-          <Link href={workloadsPath(ref.virtual)}>← Workloads of {virtualRef(ref.virtual)}</Link>
-        </p>
-        {query.isPending && (
-          <>
-            <h1>{name}</h1>
-            <Skeleton height={40} count={5} />
-          </>
-        )}
-        {query.error && !w && <Failed error={query.error} of={ref} onRetry={() => void query.refetch()} />}
-        {w && (
-          <>
-            {query.error && <ProblemNote slim error={query.error} doing="refresh this workload; the figures are older" onRetry={() => void query.refetch()} />}
-            <Loaded workload={w} of={ref} />
-          </>
-        )}
-      </div>
-    </Shell>
+    <div className="page stack">
+      <p className="crumb">
+        <Link href={workloadsPath(ref.virtual)}>← Workloads of {virtualRef(ref.virtual)}</Link>
+      </p>
+      {query.isPending && (
+        <>
+          <h1>{name}</h1>
+          <Skeleton height={40} count={5} />
+        </>
+      )}
+      {query.error && !w && <Failed error={query.error} of={ref} onRetry={() => void query.refetch()} />}
+      {w && (
+        <>
+          {query.error && <ProblemNote slim error={query.error} doing="refresh this workload; the figures are older" onRetry={() => void query.refetch()} />}
+          <Loaded workload={w} of={ref} />
+        </>
+      )}
+    </div>
   );
 }
 

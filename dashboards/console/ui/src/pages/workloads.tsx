@@ -3,7 +3,7 @@ import { Link, useSearch } from "wouter";
 import { kubeconfigHref, useWorkloads, useVirtual } from "../api/vk8s-queries";
 import type { VirtualKubernetes, Workload } from "../api/types";
 import { useTyped } from "../components/filters";
-import { Shell, useTitle } from "../components/shell";
+import { useTitle } from "../components/shell";
 import { Command, Empty, ProblemNote, Skeleton } from "../components/states";
 import { Ago } from "../components/time";
 import { type Chosen, useAddress, useChosenVirtual, VirtualPicker } from "../components/virtual-picker";
@@ -17,33 +17,31 @@ export function WorkloadsPage() {
   const { query, one } = chosen;
   useTitle("Workloads");
   return (
-    <Shell>
-      <div className="page stack">
-        <div className="page-head wide">
-          <div>
-            <h1>Workloads</h1>
-            <p className="muted">
-              {one ? (
-                <>
-                  Of the virtual Kubernetes {virtualRef(one)}: {plural(one.sites, "site")}, {formatCount(one.online)} online. What names no virtual site goes to {one.defaultVirtualSite}.
-                </>
-              ) : (
-                "What runs on which sites, applied once with plain kubectl."
-              )}
-            </p>
-          </div>
-          <div className="row wrap">
-            <VirtualPicker chosen={chosen} />
-            {one && <KubeconfigLink of={one} />}
-            {one && <DeployButton of={one} />}
-          </div>
+    <div className="page stack">
+      <div className="page-head wide">
+        <div>
+          <h1>Workloads</h1>
+          <p className="muted">
+            {one ? (
+              <>
+                Of the virtual Kubernetes {virtualRef(one)}: {plural(one.sites, "site")}, {formatCount(one.online)} online. What names no virtual site goes to {one.defaultVirtualSite}.
+              </>
+            ) : (
+              "What runs on which sites, applied once with plain kubectl."
+            )}
+          </p>
         </div>
-        {query.error && <ProblemNote error={query.error} doing={query.data ? "refresh the virtual Kubernetes; these are older" : "load the virtual Kubernetes"} onRetry={() => void query.refetch()} />}
-        {query.isPending && <Waiting />}
-        {query.data && !one && <NoVirtual chosen={chosen} />}
-        {one && <List key={`${one.tenant}/${virtualRef(one)}`} of={one} />}
+        <div className="row wrap">
+          <VirtualPicker chosen={chosen} />
+          {one && <KubeconfigLink of={one} />}
+          {one && <DeployButton of={one} />}
+        </div>
       </div>
-    </Shell>
+      {query.error && <ProblemNote error={query.error} doing={query.data ? "refresh the virtual Kubernetes; these are older" : "load the virtual Kubernetes"} onRetry={() => void query.refetch()} />}
+      {query.isPending && <Waiting />}
+      {query.data && !one && <NoVirtual chosen={chosen} />}
+      {one && <List key={`${one.tenant}/${virtualRef(one)}`} of={one} />}
+    </div>
   );
 }
 
