@@ -1,8 +1,9 @@
 import { describe, expect, it } from "vitest";
 import type { Matrix } from "../api/types";
-import { betweenOf, gapsOf, hasBetween, withBetween, withoutName } from "./between";
+import { betweenOf, gapsOf, hasBetween, withBetween } from "./between";
 import { betweenText, type Line, readingAt, scaleOf, textOf } from "./chart";
 import { RANGES, summarize } from "./history";
+import { withoutName } from "./promql";
 
 type Values = [number, string][];
 const matrix = (...series: [Record<string, string>, Values][]): Matrix => ({ status: "success", data: { resultType: "matrix", result: series.map(([metric, values]) => ({ metric, values })) } });

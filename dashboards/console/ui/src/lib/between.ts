@@ -1,9 +1,7 @@
 // What was between the points of a line: the least and largest value of each step, and how much of it has data.
 
 import type { Matrix } from "../api/types";
-import type { Line } from "./chart";
-import type { Range } from "./history";
-import { seriesName } from "./promql";
+import type { Range, Sample } from "./history";
 
 /** The step that ends with a point; seconds since 1970. */
 export interface Between {
@@ -14,6 +12,13 @@ export interface Between {
   largest: number | null;
   /** In which share of the step there are data. */
   coverage: number;
+}
+
+/** What is looked at here of a chart's line. */
+interface Drawn {
+  name: string;
+  samples: readonly Sample[];
+  between?: readonly Between[];
 }
 
 /** The three answers of a range query, from start to end. */
@@ -69,14 +74,11 @@ export function betweenOf(a: BetweenAnswer, key: (metric: Record<string, string>
   return out;
 }
 
-/** A series' key in what has no names of metrics. */
-export const withoutName = (metric: Record<string, string>): string => seriesName({ ...metric, __name__: "" });
-
 /** The lines with what was between their points. What is only there between the points has a line without points. */
-export function withBetween(lines: readonly (Line & { key?: string })[], steps: ReadonlyMap<string, Between[]> | undefined): Line[] {
+export function withBetween(lines: readonly (Drawn & { key?: string })[], steps: ReadonlyMap<string, Between[]> | undefined): Drawn[] {
   if (!steps) return [...lines];
   const rest = new Map(steps);
-  const out: Line[] = lines.map((l) => {
+  const out: Drawn[] = lines.map((l) => {
     const key = l.key ?? l.name;
     const between = rest.get(key);
     rest.delete(key);
@@ -87,7 +89,7 @@ export function withBetween(lines: readonly (Line & { key?: string })[], steps: 
 }
 
 /** The steps in which no line has all data, and what share of them is missing. */
-export function gapsOf(lines: readonly Line[]): { from: number; to: number; share: number }[] {
+export function gapsOf(lines: readonly Drawn[]): { from: number; to: number; share: number }[] {
   const at = new Map<number, Between>();
   for (const l of lines) for (const b of l.between ?? []) if ((at.get(b.to)?.coverage ?? -1) < b.coverage) at.set(b.to, b);
   return [...at.values()].map((b) => ({ from: b.from, to: b.to, share: 1 - b.coverage })).filter((g) => g.share >= LATE);

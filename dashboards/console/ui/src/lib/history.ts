@@ -1,6 +1,5 @@
 import type { Matrix } from "../api/types";
-import { type Between, withoutName } from "./between";
-import { seriesName } from "./promql";
+import { seriesName, withoutName } from "./promql";
 
 /** Seconds since 1970 and the value; null where there is none. */
 export type Sample = readonly [t: number, v: number | null];
@@ -75,8 +74,8 @@ export interface Summary {
   gaps: boolean;
 }
 
-/** What a line says, for those who can't see it; undefined for one without values. */
-export function summarize(samples: readonly Sample[], between: readonly Between[] = []): Summary | undefined {
+/** What a line says, with what is known of between its samples (lib/between.ts), for those who can't see it; undefined for one without values. */
+export function summarize(samples: readonly Sample[], between: readonly { to: number; least: number | null; largest: number | null }[] = []): Summary | undefined {
   const out: Summary = { first: null, last: null, min: Infinity, minAt: 0, max: -Infinity, gaps: false };
   const take = (t: number, least: number, largest: number) => {
     if (least < out.min) [out.min, out.minAt] = [least, t];

@@ -118,3 +118,6 @@ export function seriesName(metric: Record<string, string>): string {
   const inside = Object.entries(labels).filter(([k]) => k !== "tenant").sort(([a], [b]) => (a < b ? -1 : 1)).map(([k, v]) => `${k}="${v}"`).join(", ");
   return name && !inside ? name : `${name}{${inside}}`;
 }
+
+/** A series' key in what has no names of metrics. */
+export const withoutName = (metric: Record<string, string>): string => seriesName({ ...metric, __name__: "" });

@@ -12,13 +12,13 @@ import { MarkedEvents, MarkPicker, useKinds } from "../components/marks";
 import { RangePicker } from "../components/range-picker";
 import { useTitle } from "../components/shell";
 import { Empty, ProblemNote, Skeleton } from "../components/states";
-import { betweenOf, hasBetween, withBetween, withoutName } from "../lib/between";
+import { betweenOf, hasBetween, withBetween } from "../lib/between";
 import { type Line, lineVariable } from "../lib/chart";
 import { DASH, formatValue, plural } from "../lib/format";
 import { linesByName, type Range, summarize } from "../lib/history";
 import { marksOf } from "../lib/marks";
 import { type Explore, exploreHref, parseExplore } from "../lib/explore";
-import { completionOf, matchOf, placeOf, unitOf, wayOut } from "../lib/promql";
+import { completionOf, matchOf, placeOf, unitOf, wayOut, withoutName } from "../lib/promql";
 
 const EXAMPLES = [
   ["CPU in use by site, %", '100 * (1 - avg by (site) (rate(node_cpu_seconds_total{mode="idle"}[5m])))'],

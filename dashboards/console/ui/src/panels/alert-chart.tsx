@@ -8,13 +8,13 @@ import { Chart } from "../components/chart";
 import { RangePicker } from "../components/range-picker";
 import { ProblemNote, Skeleton } from "../components/states";
 import { expressionOf } from "../lib/alert-filter";
-import { betweenOf, withBetween, withoutName } from "../lib/between";
+import { betweenOf, withBetween } from "../lib/between";
 import { firingBands, type Line } from "../lib/chart";
 import { exploreHref } from "../lib/explore";
 import { formatCount, formatValue } from "../lib/format";
 import { linesByName, rangeOf } from "../lib/history";
 import { MARKED, marksOf } from "../lib/marks";
-import { unitOf } from "../lib/promql";
+import { unitOf, withoutName } from "../lib/promql";
 
 /** The labels of a series are the alert's as well; an alert has more. */
 const isOf = (metric: Record<string, string>, a: AlertDetail): boolean => Object.entries(metric).every(([k, v]) => k === "__name__" || a.labels[k] === v);
