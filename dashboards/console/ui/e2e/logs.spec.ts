@@ -226,6 +226,16 @@ test.describe("logs", () => {
     await expect(page.getByRole("alert").filter({ hasText: "You have no right to see logs here" })).toContainText('you may not read tenant "umbrella"');
   });
 
+  test("an address without a tenant gets one at once, and going back leads out", async ({ page }) => {
+    await login(page, "/sites");
+    const first = (await get<{ tenants: string[] }>(page, "/api/v1/session")).tenants[0]!;
+    await page.evaluate(() => history.pushState(null, "", "/logs?query=refused&range=24h"));
+    await page.waitForURL(`**/logs?query=refused&tenant=${first}&range=24h`);
+    await expect(rows(page).first()).toBeVisible();
+    await page.goBack();
+    await expect(page).toHaveURL(/\/sites/);
+  });
+
   test("who reads one tenant need not choose it", async ({ page }) => {
     await control(page, "tenants", { tenants: ["globex"] });
     await login(page, "/logs");

@@ -34,6 +34,13 @@ test("the list: bars, reasons in words, sorted, filtered, searched, from one vir
   await expect(page.getByText("there is no virtual site shared/all-eu")).toBeVisible();
 });
 
+test("an address names the virtual Kubernetes that is shown, from the beginning", async ({ page }) => {
+  await login(page, "/workloads?sort=name");
+  await expect(page).toHaveURL("/workloads?sort=name&tenant=acme&in=shop%2Fvk8s");
+  await page.goto("/workloads/deploy");
+  await expect(page).toHaveURL("/workloads/deploy?tenant=acme&in=shop%2Fvk8s");
+});
+
 test("without a virtual Kubernetes the page teaches how to make one", async ({ page }) => {
   await control(page, "novk8s");
   await login(page, "/workloads");

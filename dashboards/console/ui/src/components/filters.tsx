@@ -21,12 +21,12 @@ export function useTyped(value: string, onChange: (v: string) => void): [string,
   return [text, setText];
 }
 
-/** One tenant or all of them; nothing where there is no choice. A tenant that is chosen is shown although it is not among them. */
-export function TenantSelect({ value, tenants, width, onChange }: { value: string; tenants: readonly string[]; width?: number; onChange: (tenant: string) => void }) {
-  if (tenants.length <= 1 && !value) return null;
+/** One tenant or all of them, or with one just one; nothing where there is no choice. A tenant that is chosen is shown although it is not among them. */
+export function TenantSelect({ value, tenants, width, one = false, onChange }: { value: string; tenants: readonly string[]; width?: number; one?: boolean; onChange: (tenant: string) => void }) {
+  if (tenants.length <= 1 && (!value || (one && tenants.includes(value)))) return null;
   return (
-    <select className={value ? "select set" : "select"} style={width ? { width } : undefined} aria-label="Tenant" value={value} onChange={(e) => onChange(e.target.value)}>
-      <option value="">All tenants</option>
+    <select className={value && !one ? "select set" : "select"} style={width ? { width } : undefined} aria-label="Tenant" value={value} onChange={(e) => onChange(e.target.value)}>
+      {!one && <option value="">All tenants</option>}
       {(value && !tenants.includes(value) ? [value, ...tenants] : tenants).map((t) => (
         <option key={t}>{t}</option>
       ))}

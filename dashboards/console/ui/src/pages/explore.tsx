@@ -8,6 +8,7 @@ import { useMetricTenants } from "../api/rights";
 import { BetweenNote } from "../components/between-note";
 import { Chart } from "../components/chart";
 import { CompleteBox } from "../components/complete-box";
+import { TenantSelect } from "../components/filters";
 import { MarkedEvents, MarkPicker, useKinds } from "../components/marks";
 import { RangePicker } from "../components/range-picker";
 import { useTitle } from "../components/shell";
@@ -19,6 +20,7 @@ import { linesByName, type Range, summarize } from "../lib/history";
 import { marksOf } from "../lib/marks";
 import { type Explore, exploreHref, parseExplore } from "../lib/explore";
 import { completionOf, matchOf, placeOf, unitOf, wayOut, withoutName } from "../lib/promql";
+import { useWholeAddress } from "../lib/use-whole-address";
 
 const EXAMPLES = [
   ["CPU in use by site, %", '100 * (1 - avg by (site) (rate(node_cpu_seconds_total{mode="idle"}[5m])))'],
@@ -40,14 +42,9 @@ export function ExplorePage() {
   const tenants = useMetricTenants(session.data?.tenants ?? []);
   const tenant = asked.tenant || (tenants[0] ?? "");
   const [, navigate] = useLocation();
-  const go = (e: Partial<Explore>) => navigate(exploreHref({ ...asked, tenant, ...e })); // whoever gets the address may have another first tenant
+  const go = (e: Partial<Explore>) => navigate(exploreHref({ ...asked, tenant, ...e }));
   useTitle("Metrics");
-  // An address names its tenant from the beginning, also one that is copied before anything is changed.
-  const whole = exploreHref({ ...asked, tenant });
-  const incomplete = asked.tenant === "" && tenant !== "";
-  useEffect(() => {
-    if (incomplete) navigate(whole, { replace: true });
-  }, [incomplete, whole, navigate]);
+  useWholeAddress(exploreHref({ ...asked, tenant }), asked.tenant === "" && tenant !== "");
   return (
     <div className="page stack">
       <div className="page-head">
@@ -56,13 +53,7 @@ export function ExplorePage() {
           <p className="muted">Whatever the fleet's metric store has, in PromQL. The address holds the query: copy it to share what you see.</p>
         </div>
         <div className="row wrap">
-          {tenants.length > 1 && (
-            <select className="select" style={{ width: 150 }} aria-label="Tenant" value={tenant} onChange={(e) => go({ tenant: e.target.value })}>
-              {tenants.map((t) => (
-                <option key={t}>{t}</option>
-              ))}
-            </select>
-          )}
+          <TenantSelect one value={tenant} tenants={tenants} width={150} onChange={(t) => go({ tenant: t })} />
           <RangePicker range={asked.span} onChange={(r) => go({ range: r.id })} />
         </div>
       </div>

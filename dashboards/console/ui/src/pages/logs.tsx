@@ -16,6 +16,7 @@ import { rfc3339 } from "../lib/time-span";
 import { mergeLines } from "../lib/log-lines";
 import { addClause } from "../lib/log-query";
 import { formatClock } from "../lib/time";
+import { useWholeAddress } from "../lib/use-whole-address";
 import { LogFilters } from "../panels/logs-filters";
 
 export function LogsPage() {
@@ -26,6 +27,7 @@ export function LogsPage() {
   const tenants = session.data?.tenants ?? [];
   const tenant = filter.tenant || tenants[0] || "";
   useTitle("Logs");
+  useWholeAddress(logsHref({ ...filter, tenant }), filter.tenant === "" && tenant !== "");
 
   const search = useLogSearch(filter, tenant);
   const { refetch } = search;

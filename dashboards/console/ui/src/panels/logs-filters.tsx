@@ -5,6 +5,7 @@ import { useVirtualSites } from "../api/queries";
 import { LOG_RANGES, LOG_SEVERITIES, type LogFilter } from "../lib/log-filter";
 import { quoteValue } from "../lib/inventory";
 import { virtualSiteRef } from "../lib/site";
+import { TenantSelect } from "../components/filters";
 import { SeverityMark } from "../components/severity";
 import { TimeRange } from "../components/time-range";
 
@@ -57,13 +58,7 @@ export function LogFilters({ filter, tenant, tenants, error, busy, onChange }: P
         </p>
       </div>
       <div className="log-choices">
-        {(tenants.length > 1 || fault("tenant")) && (
-          <select className="select" aria-label="Tenant" value={tenant} onChange={(e) => change({ tenant: e.target.value, virtualSite: "", site: "" })}>
-            {(tenants.includes(tenant) ? tenants : [tenant, ...tenants]).map((t) => (
-              <option key={t}>{t}</option>
-            ))}
-          </select>
-        )}
+        <TenantSelect one value={tenant} tenants={tenants} onChange={(t) => change({ tenant: t, virtualSite: "", site: "" })} />
         <VirtualSiteSelect tenant={tenant} value={filter.virtualSite} onChange={(virtualSite) => change({ virtualSite })} />
         <SiteInput tenant={tenant} value={site} set={filter.site !== ""} onChange={setSite} onCommit={commit} many />
         <input className={filter.namespace ? "input set" : "input"} aria-label="Namespace" placeholder="All namespaces" title="Kubernetes namespaces on the sites; several with commas" spellCheck={false}
