@@ -48,6 +48,8 @@ type Query struct {
 	Step   time.Duration
 	Metric string // labels.KEY; empty: none
 	Spread bool   // also of the metric
+	// Include are fields of each group's newest line.
+	Include []string
 	// MaxGroups is how many groups the answer may have.
 	MaxGroups int
 }

@@ -119,6 +119,37 @@ func TestTopCounts(t *testing.T) {
 	w.expect("raised", w.sink.raised(), "R{pod=a,site=paris}@3", "R{pod=a,site=rome}@615")
 }
 
+// What an alert says of a line it says of one, whatever type found it, how long it was gathered, and whoever
+// goes on from there.
+func TestIncludedFieldsAreOfTheLineThatIsTold(t *testing.T) {
+	const says = "include: [node, labels.user, labels.status], annotations: {summary: '{{ $message }}: {{ $fields.user }} at {{ $fields.node }} got {{ $fields.status }}|'}}"
+	for name, rule := range map[string]string{
+		"by line":               "{type: any, filter: denied",
+		"of a list":             "{type: blacklist, filter: denied, compare_key: labels.user, blacklist: [root]",
+		"counted":               "{type: frequency, filter: denied, num_events: 2, timeframe: 1m",
+		"of values":             "{type: cardinality, filter: denied, cardinality_field: pod, max_cardinality: 1, timeframe: 1m",
+		"of a number":           "{type: metric_aggregation, filter: denied, metric_agg_key: labels.status, metric_agg_type: max, max_threshold: '402', timeframe: 1m",
+		"of another value":      "{type: change, filter: denied, compare_key: labels.status",
+		"gathered, then killed": "{type: any, filter: denied, aggregation: 1m",
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, "paris")
+			w.use("acme", rule+", "+says)
+			play(w, w.runner(), list(at(1, "paris", "denied one", "node=n1", "pod=a", "labels.user=root", "labels.status=401"), at(4, "paris", "denied two", "node=n2", "pod=b", "labels.user=root", "labels.status=403"),
+				at(5, "paris", "fine", "node=n3", "labels.user=joe", "labels.status=200")), 15)
+			w.run(2*time.Minute, w.runner(func(o *Options) { o.LeaseTTL = time.Millisecond }))
+			if len(w.sink.sends) == 0 {
+				t.Fatal("no alert")
+			}
+			for _, a := range w.sink.sends {
+				if got := a.Annotations["summary"]; got != "denied one: root at n1 got 401|" && got != "denied two: root at n2 got 403|" {
+					t.Errorf("it says %q", got)
+				}
+			}
+		})
+	}
+}
+
 // Every type has an alert that fires, and that resolves once what it is about is over; a process that takes over
 // meanwhile resolves what the one before raised.
 func TestEveryTypeFiresAndResolves(t *testing.T) {

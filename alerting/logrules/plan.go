@@ -63,6 +63,7 @@ type plan struct {
 	more     []logrule.Field
 	together []int
 	alertOf  []logrule.Field // whose values an alert has as labels
+	include  []logrule.Field // whose values its annotations may have
 	kind     kind
 	traits   traits
 }
@@ -165,6 +166,13 @@ func (p *plan) prepare() error {
 		}
 		p.keys, by = append(p.keys, f), append(by, f.Name)
 	}
+	for _, name := range r.Include {
+		f, err := logrule.ParseField(name)
+		if err != nil {
+			return err
+		}
+		p.include = append(p.include, f)
+	}
 	p.alertOf = p.keys
 	if len(r.AggregationKey) > 0 {
 		if by, err = p.aggregate(by); err != nil {
@@ -193,6 +201,14 @@ func (p *plan) prepare() error {
 	}
 	p.keep = logrule.KeepFiringFor(r).Milliseconds()
 	return nil
+}
+
+// included are the fields that the store is asked for beside a line's message.
+func (p *plan) included() (names []string) {
+	for _, f := range p.include {
+		names = append(names, f.Name)
+	}
+	return names
 }
 
 // aggregate finds where the values of aggregation_key are, and returns what to ask for.
@@ -320,7 +336,7 @@ func stepOfSegment(timeframe, segment int64, synced bool) int64 {
 func decisive(r v1alpha1.LogRule) v1alpha1.LogRule {
 	r.Name, r.Severity, r.Labels, r.Annotations = "", "", nil, nil
 	r.Realert, r.ExponentialRealert, r.KeepFiringFor = nil, nil, nil
-	r.TopCountKeys, r.TopCountNumber = nil, 0
+	r.TopCountKeys, r.TopCountNumber, r.Include = nil, 0, nil
 	return r
 }
 

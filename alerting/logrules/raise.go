@@ -85,7 +85,7 @@ func (o *outbox) matched(e event) {
 		o.st.Collecting[e.key] = c
 	}
 	c.Count++
-	c.At, c.Value, c.Message, c.Summary = min(c.At, e.at), e.value, clip(e.message), e.summary
+	c.At, c.Value, c.Message, c.Include, c.Summary = min(c.At, e.at), e.value, clip(e.message), e.include, e.summary
 }
 
 // due raises what aggregation has collected for long enough.
@@ -105,7 +105,7 @@ func (o *outbox) due(to int64) {
 		if c.Count == 1 {
 			what = "match"
 		}
-		o.raise(event{kind: matched, key: k, at: c.At, seen: c.Until, value: float64(c.Count), message: c.Message,
+		o.raise(event{kind: matched, key: k, at: c.At, seen: c.Until, value: float64(c.Count), sample: sample{c.Message, c.Include},
 			summary: fmt.Sprintf("%d %s within %s, the last: %s", c.Count, what, ms(millis(o.p.rule.Aggregation)), c.Summary)})
 	}
 }
@@ -246,8 +246,12 @@ func (p *plan) labels(s Site, key string) map[string]string {
 // annotations are the rule's, filled in, and a summary where the rule has none.
 func (p *plan) annotations(labels map[string]string, e event) map[string]string {
 	out := map[string]string{"summary": e.summary}
+	told := logrule.Told{Labels: labels, Value: e.value, Message: e.message, Fields: map[string]string{}}
+	for i, f := range p.include[:min(len(p.include), len(e.include))] {
+		told.Fields[f.Label] = e.include[i]
+	}
 	for k, v := range p.rule.Annotations {
-		out[k] = logrule.Expand(v, labels, e.value, e.message, time.UnixMilli(e.seen))
+		out[k] = logrule.Expand(v, told, time.UnixMilli(e.seen))
 	}
 	return out
 }

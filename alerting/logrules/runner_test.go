@@ -652,6 +652,7 @@ func TestRuleChangesAndGoes(t *testing.T) {
 func TestWordsForgetNothing(t *testing.T) {
 	for words, want := range map[string][]string{
 		"annotations: {summary: better words}, realert: 2m, keep_firing_for: 3m, exponential_realert: 1h": {"Flat{site=paris}@60", "Freq{site=paris}@185"},
+		"include: [pod], annotations: {a: '{{ $fields.pod }}'}":                                           {"Flat{site=paris}@60", "Freq{site=paris}@185"},
 		"top_count_keys: [pod], top_count_number: 3":                                                      {"Flat{site=paris}@60", "Freq{site=paris}@185"},
 		"severity: critical":   {"Flat{site=paris}@60", "Flat{site=paris}@192", "Freq{site=paris}@185"},
 		"labels: {team: shop}": {"Flat{site=paris}@60", "Flat{site=paris,team=shop}@192", "Freq{site=paris,team=shop}@185"},

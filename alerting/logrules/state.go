@@ -57,7 +57,7 @@ type window struct {
 	Value   string           `json:"v,omitempty"` // of change, and when it was last seen
 	ValueAt int64            `json:"va,omitempty"`
 
-	message string // a line of this evaluation
+	sample // a line of this evaluation
 }
 
 // bucket is the lines of one step.
@@ -78,20 +78,22 @@ type bucket struct {
 
 // pending is a line that change does not look at yet.
 type pending struct {
-	Key     string `json:"k"`
-	Value   string `json:"v"`
-	At      int64  `json:"at"`
-	Message string `json:"m,omitempty"`
+	Key     string   `json:"k"`
+	Value   string   `json:"v"`
+	At      int64    `json:"at"`
+	Message string   `json:"m,omitempty"`
+	Include []string `json:"i,omitempty"`
 }
 
 // collected is what aggregation has of one key.
 type collected struct {
-	Until   int64   `json:"until"`
-	At      int64   `json:"at"`
-	Count   int64   `json:"count"` // of matches
-	Value   float64 `json:"value"`
-	Message string  `json:"message,omitempty"`
-	Summary string  `json:"summary,omitempty"`
+	Until   int64    `json:"until"`
+	At      int64    `json:"at"`
+	Count   int64    `json:"count"` // of matches
+	Value   float64  `json:"value"`
+	Message string   `json:"message,omitempty"`
+	Include []string `json:"include,omitempty"`
+	Summary string   `json:"summary,omitempty"`
 }
 
 // active is an alert of the outbox.

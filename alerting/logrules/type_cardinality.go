@@ -28,7 +28,7 @@ func (cardinality) take(r *round, _ int, it item) {
 	site := siteOf(it.key)
 	r.terms.give(site, w.dropTerms(it.last-r.p.timeframe))
 	if n := len(w.Terms); float64(n) > r.p.high {
-		r.match(it.key, it.first, float64(n), it.n.Message, "%d different values of %s within %s, more than %v", n, r.p.rule.CardinalityField, ms(r.p.timeframe), r.p.high)
+		r.match(it.key, it.first, float64(n), it.sample(), "%d different values of %s within %s, more than %v", n, r.p.rule.CardinalityField, ms(r.p.timeframe), r.p.high)
 		if !r.p.hasLow { // else they are still to be counted for the minimum
 			r.terms.give(site, len(w.Terms))
 			clear(w.Terms)
@@ -50,7 +50,7 @@ func (r *round) value(it item) *window {
 	if w == nil {
 		return nil
 	}
-	w.Last, w.message = r.upTo, it.n.Message
+	w.Last, w.sample = r.upTo, it.sample()
 	if it.value == "" || !r.remember(w, it.key, termHash(it.value), it.last) {
 		return nil
 	}

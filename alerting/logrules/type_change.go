@@ -29,9 +29,9 @@ func (change) take(r *round, _ int, it item) {
 		return
 	}
 	msg := clip(it.n.Message)
-	r.st.Pending = append(r.st.Pending, pending{it.key, it.value, it.first, msg})
+	r.st.Pending = append(r.st.Pending, pending{it.key, it.value, it.first, msg, it.n.Include})
 	if it.last != it.first {
-		r.st.Pending = append(r.st.Pending, pending{it.key, it.value, it.last, msg})
+		r.st.Pending = append(r.st.Pending, pending{it.key, it.value, it.last, msg, it.n.Include})
 	}
 }
 
@@ -55,7 +55,7 @@ func (change) taken(r *round, _ []item) {
 			continue
 		}
 		if known && w.ValueAt != 0 && w.Value != e.Value && (r.p.timeframe == 0 || e.At-w.ValueAt <= millis(r.p.rule.Timeframe)) {
-			r.event(matched, e.Key, e.At, r.seen(e.At), 1, e.Message, "%s changed from %q to %q: %s", joinFields(r.p.rule.CompareKey), written(w.Value), written(e.Value), e.Message)
+			r.event(matched, e.Key, e.At, r.seen(e.At), 1, sample{e.Message, e.Include}, "%s changed from %q to %q: %s", joinFields(r.p.rule.CompareKey), written(w.Value), written(e.Value), e.Message)
 		}
 		w.Value, w.ValueAt, w.Last = e.Value, e.At, r.upTo
 	}

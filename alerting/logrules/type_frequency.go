@@ -56,7 +56,7 @@ func (frequency) taken(r *round, items []item) {
 				from++
 			}
 			if sum >= r.p.rule.NumEvents {
-				r.match(it.key, b.T+b.Last, float64(sum), w.message, "%s within %s: %s", plural(sum, "line"), ms(r.p.timeframe), clip(w.message))
+				r.match(it.key, b.T+b.Last, float64(sum), w.sample, "%s within %s: %s", plural(sum, "line"), ms(r.p.timeframe), clip(w.message))
 				w.Buckets = slices.Delete(w.Buckets, 0, i+1)
 				i, from, sum = -1, 0, 0
 			}

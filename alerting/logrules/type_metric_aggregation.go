@@ -58,7 +58,7 @@ func (m metricAggregation) judge(r *round, key string, w *window, t int64) {
 	}
 	for end := range r.segments(t) {
 		v, ok := m.value(r, w, end)
-		if ok && r.threshold(key, t, v, w.message, r.full(w, end) || !additive, ": "+of+" of "+r.p.rule.MetricAggKey) {
+		if ok && r.threshold(key, t, v, w.sample, r.full(w, end) || !additive, ": "+of+" of "+r.p.rule.MetricAggKey) {
 			return
 		}
 	}

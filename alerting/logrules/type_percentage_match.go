@@ -39,7 +39,7 @@ func (percentageMatch) take(r *round, query int, it item) {
 func (percentageMatch) judge(r *round, key string, w *window, t int64) {
 	for end := range r.segments(t) {
 		b := w.sum(end, r.p.segment)
-		if b.N >= max(r.p.rule.MinDenominator, 1) && r.threshold(key, t, 100*float64(b.M)/float64(b.N), w.message, true, fmt.Sprintf("%% of %d lines", b.N)) {
+		if b.N >= max(r.p.rule.MinDenominator, 1) && r.threshold(key, t, 100*float64(b.M)/float64(b.N), w.sample, true, fmt.Sprintf("%% of %d lines", b.N)) {
 			return
 		}
 	}

@@ -36,7 +36,7 @@ func (spike) judge(r *round, key string, w *window, t int64) {
 	if !up && !down {
 		return
 	}
-	r.event(matched, key, t, t, float64(cur), w.message, "%s within %s, %d in the %s before", plural(cur, "line"), ms(p.timeframe), ref, ms(p.timeframe))
+	r.event(matched, key, t, t, float64(cur), w.sample, "%s within %s, %d in the %s before", plural(cur, "line"), ms(p.timeframe), ref, ms(p.timeframe))
 	w.First = t
 	r.changed = true
 }

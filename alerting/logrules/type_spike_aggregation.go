@@ -38,7 +38,7 @@ func (s spikeAggregation) judge(r *round, key string, w *window, t int64) {
 	if !up && !down {
 		return
 	}
-	r.event(matched, key, t, t, cur, w.message, "%s of %s is %.6g within %s, %.6g in the %s before", p.rule.MetricAggType, p.rule.MetricAggKey, cur, ms(p.timeframe), ref, ms(p.timeframe))
+	r.event(matched, key, t, t, cur, w.sample, "%s of %s is %.6g within %s, %.6g in the %s before", p.rule.MetricAggType, p.rule.MetricAggKey, cur, ms(p.timeframe), ref, ms(p.timeframe))
 	w.First = t
 	r.changed = true
 }

@@ -87,14 +87,20 @@ const (
 
 // event is what a type of rule found.
 type event struct {
-	kind    eventKind
-	key     string
-	more    string // of aggregation_key
-	at      int64  // when it happened, by the lines' time
-	seen    int64  // when it was found out, for realert and aggregation
-	value   float64
-	message string
+	kind  eventKind
+	key   string
+	more  string // of aggregation_key
+	at    int64  // when it happened, by the lines' time
+	seen  int64  // when it was found out, for realert and aggregation
+	value float64
+	sample
 	summary string
+}
+
+// sample is what an alert tells of one line.
+type sample struct {
+	message string
+	include []string // values of the plan's include
 }
 
 const keySep = "\x00"
@@ -116,6 +122,8 @@ type item struct {
 	t           int64
 	first, last int64
 }
+
+func (it *item) sample() sample { return sample{it.n.Message, it.n.Include} }
 
 // run evaluates: groups are the answers to the plan's queries, in their order.
 func (r *round) run(groups [][]Group) {
@@ -201,16 +209,16 @@ func (r *round) seen(at int64) int64 {
 
 // line tells of a line that matches by itself.
 func (r *round) line(it item, format string, args ...any) {
-	r.match(it.key, it.first, float64(it.n.Count), it.n.Message, format, args...)
+	r.match(it.key, it.first, float64(it.n.Count), it.sample(), format, args...)
 	r.events[len(r.events)-1].more = it.more
 }
 
-func (r *round) match(key string, at int64, value float64, message, format string, args ...any) {
-	r.event(matched, key, at, r.seen(at), value, message, format, args...)
+func (r *round) match(key string, at int64, value float64, of sample, format string, args ...any) {
+	r.event(matched, key, at, r.seen(at), value, of, format, args...)
 }
 
-func (r *round) event(kind eventKind, key string, at, seen int64, value float64, message, format string, args ...any) {
-	r.events = append(r.events, event{kind: kind, key: key, at: at, seen: seen, value: value, message: message, summary: fmt.Sprintf(format, args...)})
+func (r *round) event(kind eventKind, key string, at, seen int64, value float64, of sample, format string, args ...any) {
+	r.events = append(r.events, event{kind: kind, key: key, at: at, seen: seen, value: value, sample: of, summary: fmt.Sprintf(format, args...)})
 }
 
 // level reports whether what a rule looks for holds at the end of a step.
@@ -220,10 +228,10 @@ func (r *round) level(holding bool, key string, t int64, value float64, format s
 	switch {
 	case holding && !firing:
 		r.holding[key] = true
-		r.event(holds, key, t, t, value, "", format, args...)
+		r.event(holds, key, t, t, value, sample{}, format, args...)
 	case !holding && (firing || r.holding[key]):
 		delete(r.holding, key)
-		r.event(ended, key, t, t, value, "", "")
+		r.event(ended, key, t, t, value, sample{}, "")
 	}
 }
 
@@ -232,7 +240,7 @@ func (r *round) bucket(it item) (w *window, b *bucket, added bool) {
 	if w = r.window(it.key); w == nil {
 		return nil, nil, false
 	}
-	w.Last, w.message = r.upTo, it.n.Message
+	w.Last, w.sample = r.upTo, it.sample()
 	i, found := slices.BinarySearchFunc(w.Buckets, it.t, func(b bucket, t int64) int { return cmp.Compare(b.T, t) })
 	if !found {
 		w.Buckets = slices.Insert(w.Buckets, i, bucket{T: it.t})
@@ -289,7 +297,7 @@ func (r *round) forget() {
 	forgetAfter := max(cmp.Or(p.traits.forgetAfter, forgetAfter.Milliseconds()), keep)
 	old := min(r.from, r.to) - keep
 	for key, w := range r.st.Keys {
-		w.message = ""
+		w.sample = sample{}
 		w.Buckets = slices.DeleteFunc(w.Buckets, func(b bucket) bool {
 			return b.T+p.step <= old && (!p.traits.late || b.Seen <= r.after-keep)
 		})
@@ -391,12 +399,12 @@ func (w *window) terms(after int64) int {
 
 // threshold matches a value over the maximum, or under the minimum if the window is
 // full enough to say that, and says whether it did.
-func (r *round) threshold(key string, t int64, v float64, message string, lowCounts bool, what string) bool {
+func (r *round) threshold(key string, t int64, v float64, of sample, lowCounts bool, what string) bool {
 	switch {
 	case r.p.hasHigh && v > r.p.high:
-		r.event(matched, key, t, t, v, message, "%.6g%s within %s, more than %v", v, what, ms(r.p.segment), r.p.high)
+		r.event(matched, key, t, t, v, of, "%.6g%s within %s, more than %v", v, what, ms(r.p.segment), r.p.high)
 	case r.p.hasLow && v < r.p.low && lowCounts:
-		r.event(matched, key, t, t, v, message, "%.6g%s within %s, less than %v", v, what, ms(r.p.segment), r.p.low)
+		r.event(matched, key, t, t, v, of, "%.6g%s within %s, less than %v", v, what, ms(r.p.segment), r.p.low)
 	default:
 		return false
 	}

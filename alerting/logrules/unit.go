@@ -302,7 +302,7 @@ func (u *unit) askOnce(ctx context.Context, w *owner, names []string, upTo time.
 	}
 	for _, q := range u.plan.queries {
 		g, err := w.Source.Groups(ctx, Query{Tenant: u.id.Sites, Text: q.text, Sites: names, After: u.st.Position, UpTo: upTo,
-			By: q.by, Step: step, Metric: q.metric, Spread: q.spread, MaxGroups: w.MaxGroups})
+			By: q.by, Step: step, Metric: q.metric, Spread: q.spread, Include: u.plan.included(), MaxGroups: w.MaxGroups})
 		if err != nil {
 			return nil, false, fmt.Errorf("read lines: %w", err)
 		}

@@ -108,7 +108,7 @@ func add(groups map[string]*Group, q Query, l line) {
 	id := strings.Join(key, "\x00") + at.String()
 	g := groups[id]
 	if g == nil {
-		g = &Group{Key: key, Time: at, First: l.at, Last: l.at, Message: l.message}
+		g = &Group{Key: key, Time: at, First: l.at, Last: l.at, Message: l.message, Include: l.of(q.Include)}
 		groups[id] = g
 	}
 	g.Count++
@@ -116,7 +116,7 @@ func add(groups map[string]*Group, q Query, l line) {
 		g.First = l.at
 	}
 	if l.at.After(g.Last) {
-		g.Last = l.at
+		g.Last, g.Message, g.Include = l.at, l.message, l.of(q.Include)
 	}
 	var v float64
 	if _, err := fmt.Sscanf(l.fields[q.Metric], "%g", &v); q.Metric != "" && err == nil {
@@ -129,6 +129,13 @@ func add(groups map[string]*Group, q Query, l line) {
 			g.Spread = g.Spread.Add(v, 1)
 		}
 	}
+}
+
+func (l line) of(names []string) (values []string) {
+	for _, name := range names {
+		values = append(values, l.fields[name])
+	}
+	return values
 }
 
 func (l line) matches(n logquery.Node) bool {

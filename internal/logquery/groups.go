@@ -15,10 +15,15 @@ type Group struct {
 	Min, Max, Sum float64
 	Spread        Spread // of theirs, where it was asked for
 	Message       string // of the newest line, its first KiB
+	// Include are values of that line, of the fields that the question includes.
+	Include []string
 }
 
 // MaxGroupBy is how many fields lines can be grouped by.
 const MaxGroupBy = 8
+
+// MaxInclude is how many fields of the newest line can be asked for.
+const MaxInclude = 5
 
 // Groups are in the order of Key and Time.
 type Groups struct {

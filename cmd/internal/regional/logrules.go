@@ -83,7 +83,7 @@ func (i *inventory) ruleSites(ours func(regional string) bool) []logrules.Site {
 type ruleSource struct{ store.Store }
 
 func (s ruleSource) Groups(ctx context.Context, q logrules.Query) (logrules.Groups, error) {
-	got, err := s.Store.Groups(ctx, store.GroupQuery{Tenant: q.Tenant, Text: q.Text, Sites: q.Sites, After: q.After, UpTo: q.UpTo, By: q.By, Step: q.Step, Metric: q.Metric, Spread: q.Spread, MaxGroups: q.MaxGroups})
+	got, err := s.Store.Groups(ctx, store.GroupQuery{Tenant: q.Tenant, Text: q.Text, Sites: q.Sites, After: q.After, UpTo: q.UpTo, By: q.By, Step: q.Step, Metric: q.Metric, Spread: q.Spread, Include: q.Include, MaxGroups: q.MaxGroups})
 	if errors.Is(err, store.ErrTimeout) {
 		err = fmt.Errorf("%w: %w", logrules.ErrTooMuch, err)
 	}

@@ -41,7 +41,9 @@ func (c *checker) labelling(option string, names []string) {
 		switch other, twice := seen[f.Name]; {
 		case twice:
 			c.errs = append(c.errs, field.Invalid(at, name, fmt.Sprintf("the same field as %s; remove one", other)))
-		case option == "top_count_keys": // makes no labels
+		case option == "include" && byLabel[f.Label] != "":
+			c.errs = append(c.errs, field.Invalid(at, name, fmt.Sprintf("is $fields.%s in annotations, as %s is; remove one", f.Label, byLabel[f.Label])))
+		case option == "top_count_keys" || option == "include": // makes no labels
 		case slices.Contains(reserved, f.Label):
 			c.errs = append(c.errs, field.Invalid(at, name, fmt.Sprintf("becomes the label %s, which every alert has already; remove it", f.Label)))
 		case byLabel[f.Label] != "":

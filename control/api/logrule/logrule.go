@@ -285,6 +285,7 @@ func (c *checker) fields() {
 	c.labelling("query_key", c.r.QueryKey)
 	c.labelling("aggregation_key", c.r.AggregationKey)
 	c.labelling("top_count_keys", c.r.TopCountKeys)
+	c.labelling("include", c.r.Include)
 	one := func(at *field.Path, name string) {
 		if name == "" {
 			return
@@ -321,6 +322,7 @@ func (c *checker) labels() {
 		if err := CheckTemplate(c.r.Annotations[name]); err != nil {
 			c.errs = append(c.errs, field.Invalid(at, c.r.Annotations[name], err.Error()))
 		}
+		c.included(at, c.r.Annotations[name])
 	}
 }
 

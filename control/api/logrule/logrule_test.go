@@ -45,6 +45,7 @@ func TestGood(t *testing.T) {
 		"{type: change, compare_key: labels.version, query_key: [pod]}",
 		"{type: change, compare_key: [labels.version, labels.channel], ignore_null: true}",
 		"{type: any, realert: 5m, exponential_realert: 1h, top_count_keys: [pod, labels.user], top_count_number: 3}",
+		"{type: any, query_key: [pod], include: [pod, labels.site, labels.user], annotations: {summary: '{{ $fields.pod }} {{ $fields.site | toUpper }} {{ $fields.user }}'}}",
 		"{type: any, aggregation: 5m, aggregation_key: [labels.user, pod], query_key: [pod]}",
 		"{type: frequency, num_events: 3, timeframe: 5m, aggregation: 5m, aggregation_key: [kubernetes.pod.name], query_key: [pod, labels.user]}",
 		"{type: new_term, fields: [[labels.user, labels.country], labels.user], query_key: [pod]}",
@@ -153,6 +154,9 @@ func TestBad(t *testing.T) {
 		{"{type: any, query_key: [labels.severity]}", "every alert has already"},
 		{"{type: any, query_key: [namespace, kubernetes.namespace]}", "same field"},
 		{"{type: any, query_key: [labels.a.b, labels.a/b]}", "as labels.a.b does"},
+		{"{type: any, include: [message]}", "can't be grouped"},
+		{"{type: any, include: [labels.a.b, labels.a/b]}", "is $fields.a_b in annotations, as labels.a.b is"},
+		{"{type: any, include: [pod], annotations: {summary: '{{ $fields.pod }} {{ $fields.user }}'}}", "name it in include, such as labels.user"},
 		{"{type: any, query_key: [pod], labels: {pod: x}}", "which labels sets too"},
 		{"{type: any, labels: {tenant: x}}", "Muster sets this label"},
 		{"{type: any, labels: {virtual_sites: x}}", "Muster sets this label"},
@@ -197,14 +201,15 @@ func TestLabelOf(t *testing.T) {
 func TestExpand(t *testing.T) {
 	now := time.Unix(1700000000, 0)
 	for in, want := range map[string]string{
-		"plain":                                    "plain",
-		"{{ $labels.site }} {{ $labels.none }}|":   "paris |",
-		"{{ $value | humanize }} {{ $message }}":   "1.5k boom",
-		"{{ printf \"%.0f\" $value }}":             "1500",
-		"{{ query \"up\" }}":                       "<error expanding",
-		"{{ reReplaceAll \"o+\" \"0\" $message }}": "b0m",
+		"plain":                                                        "plain",
+		"{{ $labels.site }} {{ $labels.none }}|":                       "paris |",
+		"{{ $value | humanize }} {{ $message }}":                       "1.5k boom",
+		"{{ printf \"%.0f\" $value }}":                                 "1500",
+		"{{ query \"up\" }}":                                           "<error expanding",
+		"{{ reReplaceAll \"o+\" \"0\" $message }}":                     "b0m",
+		"{{ $fields.user }} {{ $fields.message }} {{ $fields.none }}|": "joe its label |",
 	} {
-		if got := Expand(in, map[string]string{"site": "paris"}, 1500, "boom", now); !strings.HasPrefix(got, want) || len(want) == 0 {
+		if got := Expand(in, Told{map[string]string{"site": "paris"}, 1500, "boom", map[string]string{"user": "joe", "message": "its label"}}, now); !strings.HasPrefix(got, want) || len(want) == 0 {
 			t.Errorf("%s: %q, want %q", in, got, want)
 		}
 	}
@@ -225,7 +230,7 @@ func TestTemplatesAreBounded(t *testing.T) {
 	if err := CheckTemplate(long); err != nil {
 		t.Fatal(err)
 	}
-	if got := Expand(long, nil, 0, strings.Repeat("x", 1000), time.Unix(0, 0)); len(got) != MaxAnnotation {
+	if got := Expand(long, Told{Message: strings.Repeat("x", 1000)}, time.Unix(0, 0)); len(got) != MaxAnnotation {
 		t.Errorf("%d bytes", len(got))
 	}
 }
@@ -245,7 +250,7 @@ func FuzzCheck(f *testing.F) {
 				}
 			}
 			for _, a := range r.Annotations {
-				if got := Expand(a, nil, 1, "m", time.Unix(0, 0)); len(got) > MaxAnnotation {
+				if got := Expand(a, Told{Value: 1, Message: "m"}, time.Unix(0, 0)); len(got) > MaxAnnotation {
 					t.Fatalf("%d bytes", len(got))
 				}
 			}

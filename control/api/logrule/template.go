@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/template"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"muster.dev/muster/control/api/templates"
 )
@@ -19,14 +22,22 @@ import (
 // MaxAnnotation is the length of an annotation, in bytes; what is longer is cut.
 const MaxAnnotation = 4096
 
-// Expand fills in an annotation: $labels, $value and $message, with the functions
+// Told is what an annotation can tell of an alert.
+type Told struct {
+	Labels  map[string]string
+	Value   float64
+	Message string            // of a line that matched
+	Fields  map[string]string // of that line, those of include, by Field.Label
+}
+
+// Expand fills in an annotation: $labels, $value, $message and $fields, with the functions
 // of Prometheus' templates that CheckTemplate lets through. What can't be filled in is
 // told in the text's place, as Prometheus does.
-func Expand(text string, labels map[string]string, value float64, message string, now time.Time) string {
+func Expand(text string, told Told, now time.Time) string {
 	out := text
 	if strings.Contains(text, "{{") {
 		var err error
-		if out, err = expander(text, labels, value, message, now).Expand(); err != nil {
+		if out, err = expander(text, told, now).Expand(); err != nil {
 			out = fmt.Sprintf("<error expanding template: %v>", err)
 		}
 	}
@@ -42,16 +53,20 @@ func cut(s string) string {
 
 var errSeries = errors.New("a log rule has no series to ask")
 
-const defs = `{{$labels := .Labels}}{{$value := .Value}}{{$message := .ExternalLabels.message}}`
+// messageKey is no Field.Label.
+const messageKey = "the message"
 
-// The message travels in Prometheus' own template data as an external label, which
+const defs = `{{$labels := .Labels}}{{$value := .Value}}{{$message := index .ExternalLabels "` + messageKey + `"}}{{$fields := .ExternalLabels}}`
+
+// The message and the fields travel in Prometheus' own template data as external labels, which
 // a log rule has none of.
-func expander(text string, labels map[string]string, value float64, message string, now time.Time) *template.Expander {
-	ls := maps.Clone(labels)
+func expander(text string, told Told, now time.Time) *template.Expander {
+	ls, line := maps.Clone(told.Labels), map[string]string{messageKey: cut(told.Message)}
 	if ls == nil {
 		ls = map[string]string{}
 	}
-	data := template.AlertTemplateData(ls, map[string]string{"message": cut(message)}, "", promql.Sample{F: value})
+	maps.Copy(line, told.Fields)
+	data := template.AlertTemplateData(ls, line, "", promql.Sample{F: told.Value})
 	query := func(context.Context, string, time.Time) (promql.Vector, error) { return nil, errSeries }
 	return template.NewTemplateExpander(context.Background(), defs+text, "annotation", data, model.TimeFromUnixNano(now.UnixNano()), query, &url.URL{}, nil)
 }
@@ -81,8 +96,25 @@ func CheckTemplate(text string) error {
 	if !strings.Contains(text, "{{") {
 		return nil
 	}
-	if err := expander(text, nil, 0, "", time.Unix(0, 0)).ParseTest(); err != nil {
+	if err := expander(text, Told{}, time.Unix(0, 0)).ParseTest(); err != nil {
 		return err
 	}
 	return dialect.Check(text)
+}
+
+var fieldInText = regexp.MustCompile(`\$fields\.([A-Za-z0-9_]+)`)
+
+// included checks that the fields in an annotation are there to be filled in.
+func (c *checker) included(at *field.Path, text string) {
+	var has []string
+	for _, name := range c.r.Include {
+		if f, err := ParseField(name); err == nil {
+			has = append(has, f.Label)
+		}
+	}
+	for _, m := range fieldInText.FindAllStringSubmatch(text, -1) {
+		if !slices.Contains(has, m[1]) {
+			c.errs = append(c.errs, field.Invalid(at, m[0], "the rule does not include such a field; name it in include, such as labels."+m[1]))
+		}
+	}
 }

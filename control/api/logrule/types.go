@@ -44,7 +44,7 @@ const (
 
 // ofEveryType are the fields of a rule that all types know. Every other one is an option, which those types
 // know that say so.
-var ofEveryType = []string{"name", "type", "filter", "severity", "labels", "annotations", "query_key", "realert", "exponential_realert", "keep_firing_for", "query_delay", "aggregation_key", "top_count_keys", "top_count_number"}
+var ofEveryType = []string{"name", "type", "filter", "severity", "labels", "annotations", "query_key", "realert", "exponential_realert", "keep_firing_for", "query_delay", "aggregation_key", "top_count_keys", "top_count_number", "include"}
 
 // optionsOf are the fields that not all types know, and whether the rule sets them.
 func optionsOf(r v1alpha1.LogRule) map[string]bool {

@@ -182,7 +182,7 @@ type LogRule struct {
 	// +optional
 	Labels map[string]string `json:"labels,omitempty"`
 	// Annotations of the alert. {{ $labels.x }} and {{ $value }} are filled in as in
-	// Prometheus' rules, {{ $message }} is a line that matched.
+	// Prometheus' rules, {{ $message }} is a line that matched, and {{ $fields.x }} a field of it that include names.
 	// +optional
 	Annotations map[string]string `json:"annotations,omitempty"`
 
@@ -233,6 +233,12 @@ type LogRule struct {
 	// +kubebuilder:validation:Maximum=20
 	// +optional
 	TopCountNumber int64 `json:"top_count_number,omitempty"`
+	// Include are fields of the line whose message the alert tells. The annotations have their values as
+	// $fields.LABEL, such as {{ $fields.status }} for labels.status.
+	// +kubebuilder:validation:MaxItems=5
+	// +kubebuilder:validation:items:MaxLength=256
+	// +optional
+	Include []string `json:"include,omitempty"`
 	// Timeframe of frequency, spike, flatline, cardinality; of metric_aggregation and
 	// percentage_match, the buffer_time; of change, how long a former value counts.
 	// +optional

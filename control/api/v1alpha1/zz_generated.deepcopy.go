@@ -1265,6 +1265,11 @@ func (in *LogRule) DeepCopyInto(out *LogRule) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.Include != nil {
+		in, out := &in.Include, &out.Include
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.Timeframe != nil {
 		in, out := &in.Timeframe, &out.Timeframe
 		*out = new(v1.Duration)

@@ -17,10 +17,12 @@ import (
 // Limits on a GroupQuery.
 const (
 	MaxBy            = logquery.MaxGroupBy
+	MaxInclude       = logquery.MaxInclude
 	DefaultMaxGroups = 10_000
 	LargestMaxGroups = 100_000
 	binsPerGroup     = 4       // of Group.Spread, for each of MaxGroups; in all
 	maxSample        = 1 << 10 // bytes of Group.Message and of a value of Group.Key
+	maxIncluded      = 256     // bytes of a value of Group.Include
 	largestMetric    = 1e100   // larger numbers don't count: their sums would have no end
 )
 
@@ -38,6 +40,7 @@ type GroupQuery struct {
 	Step        time.Duration // of the record's own Timestamp; 0: no cutting by time
 	Metric      string        // a field whose values are numbers; empty: none
 	Spread      bool          // also of the metric, for percentiles
+	Include     []string      // fields of each group's newest record; at most MaxInclude
 	MaxGroups   int           // 0: DefaultMaxGroups; at most LargestMaxGroups
 }
 
@@ -55,7 +58,7 @@ func (q GroupQuery) Plan(now time.Time, w Window) (Plan, error) {
 	return Query{Tenant: q.Tenant, Text: q.Text, Sites: q.Sites, Local: true}.Plan(now, w)
 }
 
-// GroupField is one of By, or the metric.
+// GroupField is one of By, of Include, or the metric.
 type GroupField struct {
 	Name string // as the store names it; labels.KEY for a label
 	read func(*Record) string
@@ -85,17 +88,18 @@ func groupField(name string, fields logquery.Fields) (GroupField, error) {
 
 // Grouping gathers the groups of one GroupQuery. Its memory is bounded by MaxGroups.
 type Grouping struct {
-	By     []GroupField
-	Metric *GroupField // nil: none
-	step   int64
-	limit  int
-	spread bool
-	bins   int // of all groups' spreads
-	groups map[string]*Group
-	over   bool
+	By      []GroupField
+	Metric  *GroupField // nil: none
+	Include []GroupField
+	step    int64
+	limit   int
+	spread  bool
+	bins    int // of all groups' spreads
+	groups  map[string]*Group
+	over    bool
 }
 
-// Grouping checks By, Step and Metric. A *QueryError is the user's mistake.
+// Grouping checks By, Step, Metric and Include. A *QueryError is the user's mistake.
 func (q GroupQuery) Grouping() (*Grouping, error) {
 	if len(q.By) > MaxBy {
 		return nil, &QueryError{"by", fmt.Errorf("%d fields, the limit is %d", len(q.By), MaxBy)}
@@ -105,12 +109,21 @@ func (q GroupQuery) Grouping() (*Grouping, error) {
 	}
 	g := &Grouping{step: int64(q.Step), spread: q.Spread, limit: min(cmp.Or(max(q.MaxGroups, 0), DefaultMaxGroups), LargestMaxGroups), groups: map[string]*Group{}}
 	fields := logquery.LogFields()
-	for _, name := range q.By {
-		f, err := groupField(name, fields)
-		if err != nil {
-			return nil, &QueryError{"by", err}
+	if len(q.Include) > MaxInclude {
+		return nil, &QueryError{"include", fmt.Errorf("%d fields, the limit is %d", len(q.Include), MaxInclude)}
+	}
+	for _, of := range []struct {
+		param string
+		names []string
+		to    *[]GroupField
+	}{{"by", q.By, &g.By}, {"include", q.Include, &g.Include}} {
+		for _, name := range of.names {
+			f, err := groupField(name, fields)
+			if err != nil {
+				return nil, &QueryError{of.param, err}
+			}
+			*of.to = append(*of.to, f)
 		}
-		g.By = append(g.By, f)
 	}
 	if q.Metric != "" {
 		f, err := groupField(q.Metric, fields)
@@ -124,7 +137,7 @@ func (q GroupQuery) Grouping() (*Grouping, error) {
 
 // Add counts a record.
 func (g *Grouping) Add(r *Record) {
-	one := Group{Key: make([]string, len(g.By)), Count: 1, First: r.Timestamp, Last: r.Timestamp, Message: r.Message}
+	one := Group{Key: make([]string, len(g.By)), Count: 1, First: r.Timestamp, Last: r.Timestamp, Message: r.Message, Include: g.Included(r)}
 	for i, f := range g.By {
 		one.Key[i] = f.read(r)
 	}
@@ -143,13 +156,21 @@ func (g *Grouping) Add(r *Record) {
 	g.Merge(one, metric)
 }
 
+// Included are a record's values of the fields of Include.
+func (g *Grouping) Included(r *Record) (out []string) {
+	for _, f := range g.Include {
+		out = append(out, sample(f.read(r), maxIncluded))
+	}
+	return out
+}
+
 // Merge counts records that have the same Key, Time and value of the metric, of which
-// it reads Key, Time, Count, First, Last and Message. It is false, and counts nothing,
+// it reads Key, Time, Count, First, Last, Message and Include. It is false, and counts nothing,
 // if there is no room for one more group.
 func (g *Grouping) Merge(some Group, metric string) bool {
 	id := make([]byte, 0, 64)
 	for i := range some.Key {
-		some.Key[i] = sample(some.Key[i])
+		some.Key[i] = sample(some.Key[i], maxSample)
 		id = append(strconv.AppendInt(id, int64(len(some.Key[i])), 10), ':')
 		id = append(id, some.Key[i]...)
 	}
@@ -160,7 +181,7 @@ func (g *Grouping) Merge(some Group, metric string) bool {
 			g.over = true
 			return false
 		}
-		x = &Group{Key: some.Key, Time: some.Time, First: some.First, Last: some.Last, Message: sample(some.Message)}
+		x = &Group{Key: some.Key, Time: some.Time, First: some.First, Last: some.Last, Message: sample(some.Message, maxSample), Include: some.Include}
 		g.groups[string(id)] = x
 	}
 	x.Count += some.Count
@@ -168,7 +189,7 @@ func (g *Grouping) Merge(some Group, metric string) bool {
 		x.First = some.First
 	}
 	if some.Last.After(x.Last) {
-		x.Last, x.Message = some.Last, sample(some.Message)
+		x.Last, x.Message, x.Include = some.Last, sample(some.Message, maxSample), some.Include
 	}
 	if g.Metric == nil {
 		return true
@@ -195,11 +216,11 @@ func (g *Grouping) Merge(some Group, metric string) bool {
 }
 
 // sample is a copy, so that a group does not hold on to a whole record.
-func sample(s string) string {
-	if len(s) <= maxSample {
+func sample(s string, most int) string {
+	if len(s) <= most {
 		return strings.Clone(s)
 	}
-	n := maxSample
+	n := most
 	for n > 0 && !utf8.RuneStart(s[n]) {
 		n--
 	}

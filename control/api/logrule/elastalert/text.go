@@ -76,17 +76,19 @@ func (t *translator) format(option, text string, args []string, byName map[strin
 				}
 			}
 		}
-		if !ok {
+		filled, known := "["+id+"]", false
+		if ok {
+			filled, known = t.filled(field)
+		} else {
 			field = id
 		}
-		filled, known := t.filled(field)
 		if !known {
 			unknown = append(unknown, field)
 		}
 		return filled
 	})
 	if len(unknown) > 0 {
-		t.remark("%s: %s: of a line only its message, the number of lines and the fields of query_key can stand in the text; [%s] does", option, strings.Join(unknown, ", "), unknown[0])
+		t.remark("%s: %s: not a field that lines are grouped by, or one too many (a text has %d of them at most beside query_key): [%s] stands there", option, strings.Join(unknown, ", "), logquery.MaxInclude, unknown[0])
 	}
 	return out
 }
@@ -123,5 +125,31 @@ func (t *translator) filled(name string) (string, bool) {
 			return "{{ $labels." + f.Label + " }}", true
 		}
 	}
-	return "[" + literal(name) + "]", false
+	if made.MatchString(name) || !named.MatchString(name) || !t.include(f) {
+		return "[" + literal(name) + "]", false
+	}
+	return "{{ $fields." + f.Label + " }}", true
+}
+
+// named is what a line's field may be called here; made is what ElastAlert adds to a line.
+var (
+	named = regexp.MustCompile(`^[\pL\pN_@./-]+$`)
+	made  = regexp.MustCompile(`^(kibana|opensearch|_|num_|rule\.)`)
+)
+
+// include has the rule ask for a field, if there is room for it.
+func (t *translator) include(f logrule.Field) bool {
+	for _, name := range t.out.Include {
+		if name == f.Name {
+			return true
+		}
+		if has, err := logrule.ParseField(name); err != nil || has.Label == f.Label {
+			return false
+		}
+	}
+	if len(t.out.Include) == logquery.MaxInclude {
+		return false
+	}
+	t.out.Include = append(t.out.Include, f.Name)
+	return true
 }

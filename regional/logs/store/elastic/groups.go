@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/elastic/go-elasticsearch/v8/esapi"
@@ -66,7 +67,7 @@ func (s *Store) Groups(ctx context.Context, q store.GroupQuery) (store.Groups, e
 			"aggs": object{
 				"first":  object{"min": object{"field": logquery.FieldTimestamp}},
 				"last":   object{"max": object{"field": logquery.FieldTimestamp}},
-				"newest": object{"top_hits": object{"size": 1, "sort": object{logquery.FieldTimestamp: nanosSort("desc")}, "_source": []string{logquery.FieldMessage}}},
+				"newest": object{"top_hits": object{"size": 1, "sort": object{logquery.FieldTimestamp: nanosSort("desc")}, "_source": sourceOf(g)}},
 			},
 		}},
 	}
@@ -121,6 +122,19 @@ func sources(g *store.Grouping, step time.Duration) []object {
 	return out
 }
 
+// sourceOf is what is read of the newest record. Of labels it is all: their names have dots.
+func sourceOf(g *store.Grouping) []string {
+	out := []string{logquery.FieldMessage}
+	for _, f := range g.Include {
+		if strings.HasPrefix(f.Name, logquery.FieldLabels+".") {
+			out = append(out, logquery.FieldLabels)
+		} else {
+			out = append(out, f.Name)
+		}
+	}
+	return out
+}
+
 // groupBucket is one of a composite aggregation.
 type groupBucket struct {
 	Key         map[string]any `json:"key"`
@@ -131,9 +145,7 @@ type groupBucket struct {
 	Newest struct {
 		Hits struct {
 			Hits []struct {
-				Source struct {
-					Message string `json:"message"`
-				} `json:"_source"`
+				Source document `json:"_source"`
 			} `json:"hits"`
 		} `json:"hits"`
 	} `json:"newest"`
@@ -161,7 +173,8 @@ func (b *groupBucket) group(g *store.Grouping, step time.Duration) (some store.G
 	last, err2 := milliseconds(b.Last.Value)
 	some.First, some.Last = first, last
 	if h := b.Newest.Hits.Hits; len(h) > 0 {
-		some.Message = h[0].Source.Message
+		r := h[0].Source.record()
+		some.Message, some.Include = r.Message, g.Included(&r)
 	}
 	return some, text("metric"), errors.Join(err1, err2)
 }

@@ -266,9 +266,16 @@ func decode(data []byte) (store.Record, error) {
 		return store.Record{}, fmt.Errorf("@timestamp: %w", err)
 	}
 	ingested, _ := time.Parse(time.RFC3339Nano, d.Event.Ingested) // zero if another shipper wrote it
+	r := d.record()
+	r.Timestamp, r.Ingested = t.UTC(), ingested.UTC()
+	return r, nil
+}
+
+// record is what a document says, without its times.
+func (d *document) record() store.Record {
 	return store.Record{
-		Timestamp: t.UTC(), Tenant: d.Muster.Tenant, Site: d.Muster.Site, Region: d.Muster.Region, Node: d.Host.Name,
+		Tenant: d.Muster.Tenant, Site: d.Muster.Site, Region: d.Muster.Region, Node: d.Host.Name,
 		Namespace: d.Orchestrator.Namespace, Pod: d.Orchestrator.Resource.Name, Container: d.Container.Name, Unit: d.Systemd.Unit,
-		Stream: d.Log.IOStream, Severity: d.Log.Level, Message: d.Message, Labels: d.Labels, ID: d.Event.ID, Ingested: ingested.UTC(),
-	}, nil
+		Stream: d.Log.IOStream, Severity: d.Log.Level, Message: d.Message, Labels: d.Labels, ID: d.Event.ID,
+	}
 }

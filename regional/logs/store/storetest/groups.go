@@ -47,6 +47,27 @@ func groups(t *testing.T, s store.Store, q store.GroupQuery) store.Groups {
 	return g
 }
 
+// testIncluded: what is included is of the record whose message a group has.
+func testIncluded(t *testing.T, s store.Store, q store.GroupQuery) {
+	t.Helper()
+	q.By, q.Include = []string{"site"}, []string{"pod", "labels.ms", "labels.no/such.label", "severity"}
+	got := map[string]bool{}
+	for _, g := range groups(t, s, q).Groups {
+		got[g.Message+": "+strings.Join(g.Include, ",")] = true
+	}
+	want := map[string]bool{"newest of a: a,30.5,,error": true, "next minute: a,-1,,error": true, "rome: a,7,,error": true}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("included (-want +got):\n%s", d)
+	}
+	for _, bad := range [][]string{{"nosuch"}, {"site", "pod", "node", "unit", "stream", "region"}} {
+		q.Include = bad
+		var wrong *store.QueryError
+		if _, err := s.Groups(t.Context(), q); !errors.As(err, &wrong) || wrong.Field != "include" {
+			t.Errorf("include %v: %v", bad, err)
+		}
+	}
+}
+
 func testGroups(t *testing.T, f Factory) {
 	s := f(t, Config{})
 	start := now(t, s, time.Time{})
@@ -85,6 +106,7 @@ func testGroups(t *testing.T, f Factory) {
 		}
 	}
 	q.Spread = false
+	testIncluded(t, s, q)
 	q.Sites, q.Step, q.By, q.Metric = []string{"rome"}, 0, nil, ""
 	if g := groups(t, s, q); len(g.Groups) != 1 || g.Groups[0].Count != 1 || !g.Groups[0].Time.IsZero() {
 		t.Errorf("of rome: %+v", g)
