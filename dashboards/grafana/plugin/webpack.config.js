@@ -31,6 +31,7 @@ export default {
         { from: 'src/plugin.json', to: 'plugin.json', transform: (b) => b.toString().replace('%VERSION%', version).replace('%TODAY%', today) },
         { from: 'src/img', to: 'img' },
         { from: 'README.md', to: 'README.md' },
+        { from: 'CHANGELOG.md', to: 'CHANGELOG.md' },
       ],
     }),
   ],

@@ -3,12 +3,11 @@
 //	pack DIST ZIP
 //
 // It holds one folder, named as the plugin, with the backend's binaries executable. The
-// same files give the same bytes.
+// same files give the same bytes. What Grafana's plugin validator would refuse is not packed.
 package main
 
 import (
 	"archive/zip"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -31,18 +30,17 @@ func main() {
 }
 
 func pack(dist, to string) error {
-	b, err := os.ReadFile(filepath.Join(dist, "plugin.json"))
+	plugin, err := readPlugin(dist)
 	if err != nil {
-		return fmt.Errorf("%w: build the frontend first", err)
-	}
-	var plugin struct{ ID, Executable string }
-	if err := json.Unmarshal(b, &plugin); err != nil {
-		return fmt.Errorf("plugin.json: %w", err)
+		return err
 	}
 	for _, want := range []string{"module.js", plugin.Executable + "_linux_amd64", plugin.Executable + "_linux_arm64"} {
 		if _, err := os.Stat(filepath.Join(dist, want)); err != nil {
 			return fmt.Errorf("%s is not built: %w", want, err)
 		}
+	}
+	if err := rules(dist, plugin); err != nil {
+		return err
 	}
 	out, err := os.Create(to)
 	if err != nil {
