@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -71,6 +72,7 @@ func (g *Globals) tryCmd() *cobra.Command {
 		Long: `Say which sites of the tenant would change colour or score under a HealthPolicy, and
 why, without applying it. The policies in force and the tried one look at the same
 readings of this moment, in the long run: what waits for more evaluations is waited for.
+After 2 s stderr says which regions are late and what the others say so far.
 
 A policy in force of the same name is what the tried one would replace; one of another
 name stands beside it, and the higher priority wins. Whoever may see the sites may try.
@@ -98,7 +100,7 @@ signal: 24 hours come in steps of one minute.`,
 			if since != 0 {
 				return g.replayPolicy(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), a, policy, since)
 			}
-			return g.tryPolicy(cmd.Context(), cmd.OutOrStdout(), a, policy)
+			return g.tryPolicy(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), a, policy)
 		},
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "file of the HealthPolicy; -: standard input")
@@ -109,10 +111,22 @@ signal: 24 hours come in steps of one minute.`,
 	return cmd
 }
 
-func (g *Globals) tryPolicy(ctx context.Context, w io.Writer, a *api, policy *v1alpha1.HealthPolicy) error {
-	var x healthapi.Trial
-	if err := a.send(ctx, http.MethodPost, "/api/v1/health/try", g.query(), policy, &x); err != nil {
+// tryPolicy tells progress which regionals are late, and what the others make of it, before it waits for
+// them: w has the whole, and so has the error, which is what a pipeline goes by.
+func (g *Globals) tryPolicy(ctx context.Context, w, progress io.Writer, a *api, policy *v1alpha1.HealthPolicy) error {
+	x, err := g.tryFor(ctx, a, policy, patience)
+	if err != nil {
 		return err
+	}
+	if len(x.MissingRegions) > 0 {
+		var late []string
+		for _, r := range x.MissingRegions {
+			late = append(late, printable(r.Region))
+		}
+		fmt.Fprintf(progress, "%d of %d sites would change colour so far; no answer yet from %s, for %d more sites: waiting\n", x.Changed, x.Sites, strings.Join(late, ", "), x.Waiting)
+		if x, err = g.tryFor(ctx, a, policy, 0); err != nil {
+			return err
+		}
 	}
 	done, err := g.encode(w, x)
 	if err == nil && !done {
@@ -127,6 +141,15 @@ func (g *Globals) tryPolicy(ctx context.Context, w io.Writer, a *api, policy *v1
 		return fmt.Errorf("%d of %d sites would change colour", x.Changed, x.Sites)
 	}
 	return nil
+}
+
+// tryFor waits for late regionals for as long; 0: as long as they may take.
+func (g *Globals) tryFor(ctx context.Context, a *api, policy *v1alpha1.HealthPolicy, wait time.Duration) (*healthapi.Trial, error) {
+	x, q := &healthapi.Trial{}, g.query()
+	if wait > 0 {
+		q.Set("patience", wait.String())
+	}
+	return x, a.send(ctx, http.MethodPost, "/api/v1/health/try", q, policy, x)
 }
 
 func failing(signals []healthapi.TriedSignal) (n int) {

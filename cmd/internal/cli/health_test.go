@@ -3,11 +3,13 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -123,31 +125,63 @@ func TestHealthTry(t *testing.T) {
 	var out bytes.Buffer
 	g := &Globals{Tenant: "acme"}
 	a := &api{base: srv.URL, http: srv.Client()}
-	if err := g.tryPolicy(t.Context(), &out, a, policy); err == nil || err.Error() != "1 of 2 sites would change colour" || !strings.Contains(out.String(), "paris  green → orange  90 → 60  the disk is full") {
+	if err := g.tryPolicy(t.Context(), &out, io.Discard, a, policy); err == nil || err.Error() != "1 of 2 sites would change colour" || !strings.Contains(out.String(), "paris  green → orange  90 → 60  the disk is full") {
 		t.Errorf("%v\n%s", err, out.String())
 	}
 	g.Output = "json"
 	out.Reset()
-	if err := g.tryPolicy(t.Context(), &out, a, policy); err == nil || !strings.Contains(out.String(), `"changed": 1`) {
+	if err := g.tryPolicy(t.Context(), &out, io.Discard, a, policy); err == nil || !strings.Contains(out.String(), `"changed": 1`) {
 		t.Errorf("%v\n%s", err, out.String())
 	}
 	// A site chooses the names of its objects.
 	g.Output = ""
 	out.Reset()
 	trial = `{"policy":"default","sites":2,"changed":1,"results":[{"site":"paris","before":{"score":90,"colour":"green","reason":""},"after":{"score":60,"colour":"orange","reason":"pod \u001b]52;c;cm0gLXJm\u0007 fails"}}]}`
-	if _ = g.tryPolicy(t.Context(), &out, a, policy); strings.ContainsAny(out.String(), "\x1b\x07") || !strings.Contains(out.String(), "pod ") {
+	if _ = g.tryPolicy(t.Context(), &out, io.Discard, a, policy); strings.ContainsAny(out.String(), "\x1b\x07") || !strings.Contains(out.String(), "pod ") {
 		t.Errorf("%q", out.String())
 	}
 	trial = `{"policy":"default","sites":2,"signals":[{"name":"disk","error":"HTTP 422"}]}`
-	if err := g.tryPolicy(t.Context(), &out, a, policy); err == nil || err.Error() != "1 of the policy's queries fail" {
+	if err := g.tryPolicy(t.Context(), &out, io.Discard, a, policy); err == nil || err.Error() != "1 of the policy's queries fail" {
 		t.Error(err)
 	}
 	trial = `{"policy":"default","sites":2}`
-	if err := g.tryPolicy(t.Context(), &out, a, policy); err != nil {
+	if err := g.tryPolicy(t.Context(), &out, io.Discard, a, policy); err != nil {
 		t.Error(err)
 	}
 	if _, err := readPolicy(strings.NewReader("kind: HealthPolicy\nspec: {signal: []}"), "-"); err == nil || !strings.Contains(err.Error(), "standard input") {
 		t.Errorf("an unknown field: %v", err)
+	}
+}
+
+// TestHealthTryDoesNotWaitSilently: who is late is told with what the others say, and the end is that of all sites.
+func TestHealthTryDoesNotWaitSilently(t *testing.T) {
+	var asked []string
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		patience := r.URL.Query().Get("patience")
+		asked = append(asked, patience)
+		answer := `{"policy":"default","sites":5,"changed":2,"missingRegions":[],"waiting":0,"results":[]}`
+		if patience != "" {
+			answer = `{"policy":"default","sites":3,"changed":0,"missingRegions":[{"region":"us-east","reason":"has not answered yet","late":true}],"waiting":2,"results":[]}`
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, answer)
+	}))
+	defer srv.Close()
+	policy, err := readPolicy(bytes.NewReader(defaults.HealthPolicyYAML), "-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out, progress bytes.Buffer
+	g := &Globals{Tenant: "acme", Output: "json"}
+	err = g.tryPolicy(t.Context(), &out, &progress, &api{base: srv.URL, http: srv.Client()}, policy)
+	if err == nil || err.Error() != "2 of 5 sites would change colour" || strings.Contains(out.String(), "us-east") || !json.Valid(out.Bytes()) {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+	if progress.String() != "0 of 3 sites would change colour so far; no answer yet from us-east, for 2 more sites: waiting\n" {
+		t.Errorf("meanwhile: %q", progress.String())
+	}
+	if !slices.Equal(asked, []string{"2s", ""}) {
+		t.Errorf("asked with patience %q", asked)
 	}
 }
 

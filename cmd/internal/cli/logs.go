@@ -90,7 +90,7 @@ labels.NAME.`,
 	f.StringVar(&o.since, "since", "1h", "how far back, such as 15m or 2d, or a time as RFC 3339")
 	f.StringVar(&o.until, "until", "", "up to when: how long ago, or a time as RFC 3339; default: now")
 	f.IntVar(&o.limit, "limit", 200, "print at most so many lines, the newest")
-	f.DurationVar(&o.patience, "patience", 2*time.Second, "how long to wait for a region once another has answered; 0s: as long as it takes")
+	f.DurationVar(&o.patience, "patience", patience, "how long to wait for a region once another has answered; 0s: as long as it takes")
 	f.BoolVarP(&o.follow, "follow", "f", false, "go on with new lines as they come")
 	f.StringVarP(&o.output, "output", "o", "text", "text, wide (with region, node and container), json (one object a line) or message")
 	_ = cmd.RegisterFlagCompletionFunc("site", func(c *cobra.Command, _ []string, s string) ([]string, cobra.ShellCompDirective) {
@@ -295,6 +295,9 @@ type printer struct {
 	known func(ctx context.Context, lines []wire.LogHit) error
 	seen  map[string]bool // IDs of lines printed; nil: none need be known
 }
+
+// patience is how long regions are waited for once another has answered, before it is said who is late.
+const patience = 2 * time.Second
 
 func (p *printer) missing(m []wire.MissingRegion) {
 	var parts []string
