@@ -42,7 +42,7 @@ func benchEngine(b testing.TB, json bool) (*Engine, func()) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		shipped := pl.plan(nil).shipped
+		shipped := pl.plan([]*policy{nil}).shipped
 		for s, q := range append(slices.Clone(shipped.query), shipped.packs...) {
 			var buf [2]bytes.Buffer
 			brief := [2][]byte{wire.AppendVector(nil, benchSites/2), wire.AppendVector(nil, benchSites/2)}

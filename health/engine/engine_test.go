@@ -414,7 +414,7 @@ func TestPlanner(t *testing.T) {
 	own := aPolicy(t, "a", "own", signal("y", "max by (tenant, site) (temperature + 1)"))
 	twin := aPolicy(t, "a", "twin", signal("z", "max by (tenant, site) (temperature+1)"))
 	other := aPolicy(t, "b", "own", signal("y", "max by (tenant, site) (temperature + 1)"))
-	p := pl.plan([]*policy{same, own, twin, other})
+	p := pl.plan([]*policy{nil, same, own, twin, other})
 	if a, b := p.policies[same].query[0], p.shipped.query[0]; a != b {
 		t.Errorf("a shipped query, written differently, is asked apart: %d %d", a, b)
 	}
@@ -427,10 +427,10 @@ func TestPlanner(t *testing.T) {
 	if q := p.queries[p.policies[other].query[0]]; q.tenant != "b" || !strings.Contains(q.text, `temperature{tenant="b"}`) {
 		t.Errorf("%+v", q)
 	}
-	if pl.plan([]*policy{same, own, twin, other}) != p {
+	if pl.plan([]*policy{nil, same, own, twin, other}) != p {
 		t.Error("the same policies made another plan")
 	}
-	if pl.plan([]*policy{same}) == p {
+	if pl.plan([]*policy{nil, same}) == p {
 		t.Error("other policies made the same plan")
 	}
 }

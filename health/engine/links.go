@@ -193,7 +193,7 @@ func (e *Engine) judge(m *memory, site *inventory.Site, h *heard, now time.Time)
 	}
 	patience := e.opts.Patience
 	if !m.streams {
-		patience = e.opts.PushPatience
+		patience = e.opts.patience(site)
 	}
 	if !h.push.IsZero() && now.Sub(h.push) < patience {
 		// The site is where its pushes arrive.

@@ -50,7 +50,7 @@ func (e *Engine) Measure(ctx context.Context, view *View, queries []string) (val
 func (e *Engine) measure(ctx context.Context, view *View, reg Regional, text string, at time.Time, values []float64) error {
 	// An answer is in the order of the sites, more or less.
 	next := 0
-	err := e.ask(ctx, target{name: reg.Name, url: reg.URL + "/edge/api/v1"}, text, at, func(answer []byte) error {
+	err := e.ask(ctx, target{name: reg.Name, url: reg.URL + "/edge/api/v1"}, query{text: text}, at, func(answer []byte) error {
 		return decodeVector(answer, func(tenant, site []byte, v float64) error {
 			if len(tenant) == 0 || len(site) == 0 {
 				return errNoSite

@@ -3,9 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -110,12 +108,11 @@ func (e *Engine) nameAt(ctx context.Context, a *answers, o int, sites []int32, t
 	names := make([]string, 0, len(sites))
 	for _, j := range sites {
 		ask[j] = nil
-		names = append(names, regexp.QuoteMeta(a.snap.Sites[j].ID.Name))
+		names = append(names, a.snap.Sites[j].ID.Name)
 	}
 	list := ".+"
 	if len(names) <= namedAtOnce {
-		quoted := strconv.Quote(strings.Join(names, "|"))
-		list = quoted[1 : len(quoted)-1]
+		list = pattern(names)
 	}
 	text := strings.ReplaceAll(a.plan.objects[o].text, sitesMark, list)
 	var ls objectLabels
@@ -130,7 +127,7 @@ func (e *Engine) nameAt(ctx context.Context, a *answers, o int, sites []int32, t
 		}
 		return nil
 	}
-	if err := e.ask(ctx, t, text, a.at, func(answer []byte) error { return decodeLabelled(answer, ls.add, add) }); err != nil {
+	if err := e.ask(ctx, t, a.plan.objects[o].as(text), a.at, func(answer []byte) error { return decodeLabelled(answer, ls.add, add) }); err != nil {
 		e.metrics.unnamed.Inc()
 		return
 	}

@@ -25,6 +25,16 @@ type query struct {
 	tenant string
 	// storeOnly: asked only about sites whose regional is away or has no live view.
 	storeOnly bool
+	// lookback is how old the sample of an instant may be; 0: PromQL's default.
+	lookback time.Duration
+	// pace of the sites that it is about alone, which stand at sitesMark in it; 0: all.
+	pace time.Duration
+}
+
+// as is the query with another text.
+func (q query) as(text string) query {
+	q.text = text
+	return q
 }
 
 // binding says which query answers each signal of a model, for one tenant.
@@ -66,10 +76,16 @@ func (p *plan) binding(policy *policy) *binding {
 // planner makes plans, and remembers what it parsed.
 type planner struct {
 	shipped *health.Model
-	known   map[string]bool           // the shipped queries in canonical form
-	parsed  map[[2]string]parsedQuery // by tenant and text as written
+	known   map[string]bool // the shipped queries in canonical form
+	parsed  map[question]parsedQuery
 	last    *plan
 	lastFor []*policy
+}
+
+// question is a query as it was written, and of whom it is asked.
+type question struct {
+	tenant, text string
+	pace         time.Duration
 }
 
 type parsedQuery struct {
@@ -80,7 +96,7 @@ type parsedQuery struct {
 }
 
 func newPlanner(shipped *health.Model) (*planner, error) {
-	p := &planner{shipped: shipped, known: map[string]bool{}, parsed: map[[2]string]parsedQuery{}}
+	p := &planner{shipped: shipped, known: map[string]bool{}, parsed: map[question]parsedQuery{}}
 	for i := range shipped.Signals {
 		s := &shipped.Signals[i]
 		if err := p.ship("signal "+s.Name, s.Query); err != nil {
@@ -109,20 +125,19 @@ func (p *planner) ship(what, text string) error {
 	return nil
 }
 
-// plan returns what to ask for these policies. The same policies give the same plan.
+// plan returns what to ask for these policies, of which nil is the shipped one. The same policies give the same plan.
 func (p *planner) plan(policies []*policy) *plan {
 	if p.last != nil && slices.Equal(p.lastFor, policies) {
 		return p.last
 	}
 	out := &plan{policies: map[*policy]*binding{}}
 	index, objects := map[query]int{}, map[query]int{}
-	used := map[[2]string]parsedQuery{}
+	used := map[question]parsedQuery{}
 	// place finds a query's position in a list, -1 if it can't be asked.
-	place := func(tenant, text string, change func(*query), index map[query]int, list *[]query) (int, string) {
-		key := [2]string{tenant, text}
+	place := func(key question, change func(*query), index map[query]int, list *[]query) (int, string) {
 		pq, ok := p.parsed[key]
 		if !ok {
-			pq = p.parse(tenant, text)
+			pq = p.parse(key)
 		}
 		used[key] = pq
 		if pq.err != "" {
@@ -147,36 +162,56 @@ func (p *planner) plan(policies []*policy) *plan {
 			out.every[q] = min(out.every[q], every)
 		}
 	}
-	bind := func(tenant string, m *health.Model) *binding {
+	bind := func(tenant string, m *health.Model, pace time.Duration) *binding {
 		n := len(m.Signals)
 		b := &binding{model: m, query: make([]int, n), err: make([]string, n), objects: make([]int, n), packs: make([]int, len(m.Packs)),
 			reach: make([]time.Duration, n), packReach: make([]time.Duration, len(m.Packs))}
 		for i := range m.Signals {
 			s := &m.Signals[i]
-			b.query[i], b.err[i] = place(tenant, s.Query, func(q *query) { q.storeOnly = i == m.Uplink() || s.Name == health.SignalFlapping }, index, &out.queries)
-			b.reach[i] = used[[2]string{tenant, s.Query}].reach
-			every := 1
+			ofGateway := i == m.Uplink() || s.Name == health.SignalFlapping
+			asked := question{tenant, s.Query, pace}
+			if ofGateway {
+				asked.pace = 0 // it writes every 15 s of each
+			}
+			b.query[i], b.err[i] = place(asked, func(q *query) { q.storeOnly = ofGateway }, index, &out.queries)
+			b.reach[i] = used[asked].reach
+			every := askedEvery(asked.pace)
 			// It says nothing else a tick later, and costs a regional the most to answer. A
 			// critical signal does not wait.
-			if !s.Critical() && (s.Unit == "days" || used[[2]string{tenant, s.Query}].slow) {
-				every = slowTicks
+			if !s.Critical() && (s.Unit == "days" || used[asked].slow) {
+				every = max(every, slowTicks)
 			}
 			often(b.query[i], every)
 			if b.objects[i] = -1; s.Objects != "" {
-				b.objects[i], _ = place(tenant, s.Objects, func(q *query) { q.text = worst(q.text, s.Good > s.Bad) }, objects, &out.objects)
+				b.objects[i], _ = place(question{tenant, s.Objects, pace}, func(q *query) { q.text = worst(q.text, s.Good > s.Bad) }, objects, &out.objects)
 			}
 		}
 		for i := range m.Packs {
-			b.packs[i], _ = place(tenant, m.Packs[i].Query, nil, index, &out.queries)
-			b.packReach[i] = used[[2]string{tenant, m.Packs[i].Query}].reach
-			often(b.packs[i], packTicks)
+			asked := question{tenant, m.Packs[i].Query, pace}
+			b.packs[i], _ = place(asked, nil, index, &out.queries)
+			b.packReach[i] = used[asked].reach
+			often(b.packs[i], max(packTicks, askedEvery(pace)))
 		}
 		return b
 	}
-	out.shipped = bind("", p.shipped)
 	for _, policy := range policies {
-		if policy.model != nil {
-			out.policies[policy] = bind(policy.Tenant, policy.model)
+		switch {
+		case policy == nil:
+			out.shipped = bind("", p.shipped, 0)
+		case policy.model == nil:
+		case policy.Policy == nil:
+			out.policies[policy] = bind("", policy.model, policy.pace)
+		default:
+			out.policies[policy] = bind(policy.Tenant, policy.model, policy.pace)
+		}
+	}
+	for _, policy := range policies { // who is not asked about has what a variant has
+		switch {
+		case policy == nil || policy.pace == 0:
+		case policy.base == nil && out.shipped == nil:
+			out.shipped = out.policies[policy]
+		case policy.base != nil && out.policies[policy.base] == nil:
+			out.policies[policy.base] = out.policies[policy]
 		}
 	}
 	out.pushed = len(out.queries)
@@ -213,8 +248,16 @@ func looksBack(expr parser.Expr) time.Duration {
 	return shortest
 }
 
-func (p *planner) parse(tenant, text string) parsedQuery {
-	expr, err := promcost.Rule.Parse(text, promcost.Window{})
+func (p *planner) parse(of question) parsedQuery {
+	expr, err := promcost.Rule.Parse(of.text, promcost.Window{})
+	known := err == nil && p.known[expr.String()]
+	pq := parsedQuery{query: query{tenant: of.tenant}}
+	if known {
+		pq.query.tenant = ""
+	}
+	if err == nil && of.pace > 0 {
+		expr, err = pq.query.slow(expr, of.pace)
+	}
 	if tooMuch := (*promcost.Error)(nil); errors.As(err, &tooMuch) {
 		return parsedQuery{err: "the query is not asked: " + err.Error()}
 	} else if err != nil {
@@ -223,14 +266,33 @@ func (p *planner) parse(tenant, text string) parsedQuery {
 	if t := expr.Type(); t != parser.ValueTypeVector {
 		return parsedQuery{err: fmt.Sprintf("the query returns a %s, want an instant vector: aggregate `by (tenant, site)`", parser.DocumentedType(t))}
 	}
-	canonical, slow, reach := expr.String(), looksBack(expr) >= slowWindow, promexpr.Reach(expr, lookback)
-	if p.known[canonical] {
-		return parsedQuery{query: query{text: canonical}, slow: slow, reach: reach}
+	pq.slow, pq.reach = looksBack(expr) >= slowWindow, promexpr.Reach(expr, max(lookback, pq.query.lookback))
+	if !known {
+		if err := confine(expr, of.tenant); err != nil {
+			return parsedQuery{err: err.Error()}
+		}
 	}
-	if err := confine(expr, tenant); err != nil {
-		return parsedQuery{err: err.Error()}
+	pq.query.text = expr.String()
+	return pq
+}
+
+// slow makes a query one about the sites of a pace, unless it is the same for them as for all.
+func (q *query) slow(expr parser.Expr, pace time.Duration) (parser.Expr, error) {
+	was := expr.String()
+	expr = promexpr.Paced(expr, pace)
+	if d := fleet.Lookback(pace); d > lookback {
+		q.lookback = d
 	}
-	return parsedQuery{query: query{text: expr.String(), tenant: tenant}, slow: slow, reach: reach}
+	if q.lookback == 0 && expr.String() == was {
+		return expr, nil
+	}
+	q.pace = pace
+	// Wider windows cost more.
+	if err := promcost.Rule.Check(expr, promcost.Window{}); err != nil {
+		return nil, fmt.Errorf("at sites that are scraped every %s: %w", pace, err)
+	}
+	promexpr.Narrow(expr, labels.MustNewMatcher(labels.MatchRegexp, fleet.SeriesSite, sitesMark))
+	return expr, nil
 }
 
 const (

@@ -28,6 +28,8 @@ type target struct {
 	late bool
 	// brief: it may answer in wire.VectorType.
 	brief bool
+	// slow are the sites there that queries of a pace are about; nil: they are about all.
+	slow members
 }
 
 // errTooLarge is an answer over the limit.
@@ -66,11 +68,12 @@ func plainURLError(err error) error {
 
 // ask runs one instant query at one moment and hands the answer to read, which must not
 // keep it.
-func (e *Engine) ask(ctx context.Context, t target, text string, at time.Time, read func(answer []byte) error) error {
+func (e *Engine) ask(ctx context.Context, t target, q query, at time.Time, read func(answer []byte) error) error {
 	lane := ctx
 	ctx, cancel := context.WithTimeout(ctx, e.opts.QueryTimeout)
 	defer cancel()
-	form := url.Values{"query": {text}, "time": {strconv.FormatFloat(float64(at.UnixMilli())/1000, 'f', 3, 64)}, "timeout": {e.opts.QueryTimeout.String()}}
+	form := url.Values{"query": {q.text}, "time": {strconv.FormatFloat(float64(at.UnixMilli())/1000, 'f', 3, 64)}, "timeout": {e.opts.QueryTimeout.String()}}
+	q.within(form)
 	err := e.post(ctx, t.url+"/query", t.org, t.brief, form, read)
 	if lane.Err() != nil && errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("no answer: the signals of the tenant's own policies together took longer than %s; make them cheaper, or fewer", e.opts.QueryTimeout)
@@ -79,6 +82,13 @@ func (e *Engine) ask(ctx context.Context, t target, text string, at time.Time, r
 		return fmt.Errorf("no answer within %s", e.opts.QueryTimeout)
 	}
 	return err
+}
+
+// within says how far the query looks for the sample of an instant.
+func (q *query) within(form url.Values) {
+	if q.lookback > 0 {
+		form.Set("lookback_delta", q.lookback.String())
+	}
 }
 
 // post asks the Prometheus API at an address, for org if there is one, and hands the answer
@@ -249,7 +259,11 @@ func (e *Engine) run(ctx context.Context, a *answers, q int, t target, place int
 	r := answerReader{a: a, q: q, place: place, value: a.value[q], have: a.have[q], next: a.next[q], last: -1, guess: -1}
 	replied := false
 	t.brief = t.org == ""
-	err := e.ask(ctx, t, a.plan.queries[q].text, a.at, func(answer []byte) error {
+	query := a.plan.queries[q]
+	if query.pace > 0 {
+		query.text = strings.ReplaceAll(query.text, sitesMark, t.slow.pattern(query.pace))
+	}
+	err := e.ask(ctx, t, query, a.at, func(answer []byte) error {
 		replied = true
 		return decodeExpected(answer, &r, r.add)
 	})

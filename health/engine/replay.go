@@ -199,7 +199,7 @@ func (h *history) ask(ctx context.Context) error {
 			return fmt.Errorf("over this time a query is too dear: %w; look back less far", err)
 		}
 		promexpr.Narrow(expr, only)
-		texts = append(texts, expr.String())
+		texts = append(texts, strings.ReplaceAll(expr.String(), sitesMark, ".+"))
 	}
 	for _, text := range []string{colourQuery, streamQuery(h.e.opts.Patience)} {
 		expr, err := parser.ParseExpr(text)
@@ -241,6 +241,9 @@ func (h *history) streams() int { return len(h.plan.queries) + 1 }
 func (h *history) askOne(ctx context.Context, q int, text string, at map[string]int) error {
 	seconds := func(t time.Time) string { return strconv.FormatFloat(float64(t.UnixMilli())/1000, 'f', 3, 64) }
 	form := url.Values{"query": {text}, "start": {seconds(h.start)}, "end": {seconds(h.at(h.n - 1))}, "step": {strconv.FormatFloat(h.step.Seconds(), 'f', 3, 64)}}
+	if q < len(h.plan.queries) {
+		h.plan.queries[q].within(form)
+	}
 	var m model.Matrix
 	err := h.e.post(ctx, h.e.opts.StoreQueryURL+"/query_range", h.tenant, false, form, func(body []byte) (err error) {
 		m, err = decodeMatrix(body)
@@ -373,7 +376,7 @@ func (h *history) link(site, point int) health.Link {
 	switch {
 	case h.value[streams][at] >= 0.5: // 0 without an answer
 		return health.LinkUp
-	case !h.streamed(site) && young(h.e.opts.PushPatience), young(h.e.opts.Patience + recorded):
+	case !h.streamed(site) && young(h.e.opts.patience(h.sites[site].Site)), young(h.e.opts.Patience + recorded):
 		return health.LinkUp
 	case h.have[streams][at]:
 		return health.LinkDown

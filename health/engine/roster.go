@@ -24,11 +24,17 @@ type policy struct {
 	// itself.
 	base      *policy
 	overrides []*v1alpha1.SignalOverride // that are in it
+	// pace of the sites that it is for, 0 for all quick ones. Of the shipped policy what is for
+	// another pace has no Policy.
+	pace time.Duration
 }
 
-// plain is the policy without overrides.
+// plain is the policy without overrides and for quick sites; nil: the shipped one.
 func (p *policy) plain() *policy {
-	if p != nil && p.base != nil {
+	switch {
+	case p == nil || p.Policy == nil:
+		return nil
+	case p.base != nil:
 		return p.base
 	}
 	return p
@@ -38,19 +44,38 @@ func (p *policy) plain() *policy {
 type roster struct {
 	*inventory.Snapshot
 	policies []*policy // in the order of the snapshot
-	variants []*policy // what overrides make of them
+	variants []*policy // what overrides and paces make of them, and of the shipped one
 	of       []*policy // by the site's position; nil: the shipped one
 	shadow   []*policy // by the site's position, the policy in shadow; nil: none anywhere
 	// until when the overrides stay as they are; zero: for good.
 	until time.Time
 }
 
-// asked are all policies whose queries a tick asks.
+// asked are all policies whose queries a tick asks; nil among them is the shipped one. What is only at
+// other paces in force is asked at these alone.
 func (r *roster) asked() []*policy {
-	if len(r.variants) == 0 {
-		return r.policies
+	slow, used := map[*policy]bool{}, map[*policy]bool{}
+	for _, v := range r.variants {
+		slow[v.base] = slow[v.base] || v.pace > 0
 	}
-	return append(slices.Clone(r.policies), r.variants...)
+	if len(slow) > 0 {
+		for i, site := range r.Sites {
+			if !site.Counts() {
+				continue
+			}
+			used[r.of[i]] = true
+			if shadow := r.shadowOf(i); shadow != nil {
+				used[shadow] = true
+			}
+		}
+	}
+	var out []*policy
+	for _, p := range append([]*policy{nil}, r.policies...) {
+		if used[p] || !slow[p] {
+			out = append(out, p)
+		}
+	}
+	return append(out, r.variants...)
 }
 
 // shadowOf is the policy in shadow of the site at a position, nil if there is none.
@@ -105,13 +130,17 @@ func (r *rosters) cast(s *inventory.Snapshot, now time.Time) *roster {
 	}
 	r.made, r.good = made, good
 	for i, site := range s.Sites {
+		if site.Counts() {
+			out.of[i] = r.variant(out, nil, site, now)
+		}
+		governed := false
 		for _, p := range site.PoliciesOf(healthPolicies) {
 			x := made[p]
 			switch {
 			case x == nil || x.model == nil:
 			case !p.Shadow():
-				if out.of[i] == nil {
-					out.of[i] = r.variant(out, x, site, now)
+				if !governed {
+					out.of[i], governed = r.variant(out, x, site, now), true
 				}
 			default:
 				if out.shadow == nil {
@@ -157,31 +186,37 @@ func changes(o *v1alpha1.SignalOverride) map[string]health.Change {
 	return out
 }
 
-// variant is what the overrides that are in force for a site make of its policy.
+// variant is what the overrides that are in force for a site, and its pace, make of its policy; p is
+// nil for the shipped one.
 func (r *rosters) variant(out *roster, p *policy, site *inventory.Site, now time.Time) *policy {
-	hp := p.Object.(*v1alpha1.HealthPolicy)
-	if len(hp.Spec.Overrides) == 0 || p.err != nil {
-		return p
-	}
 	var in []*v1alpha1.SignalOverride
-	for i := range hp.Spec.Overrides {
-		o := &hp.Spec.Overrides[i]
-		if !now.Before(o.Until.Time) {
-			continue
-		}
-		if out.until.IsZero() || o.Until.Time.Before(out.until) {
-			out.until = o.Until.Time
-		}
-		if slices.Contains(o.Sites, site.ID.Name) || slices.ContainsFunc(o.VirtualSites, func(v string) bool { return slices.Contains(site.VirtualSites, v) }) {
-			in = append(in, o)
+	if p != nil && p.err == nil && p.Object != nil {
+		hp := p.Object.(*v1alpha1.HealthPolicy)
+		for i := range hp.Spec.Overrides {
+			o := &hp.Spec.Overrides[i]
+			if !now.Before(o.Until.Time) {
+				continue
+			}
+			if out.until.IsZero() || o.Until.Time.Before(out.until) {
+				out.until = o.Until.Time
+			}
+			if slices.Contains(o.Sites, site.ID.Name) || slices.ContainsFunc(o.VirtualSites, func(v string) bool { return slices.Contains(site.VirtualSites, v) }) {
+				in = append(in, o)
+			}
 		}
 	}
-	if len(in) == 0 {
+	return r.with(out, p, in, site)
+}
+
+// with is a policy with overrides, at a site's pace.
+func (r *rosters) with(out *roster, p *policy, in []*v1alpha1.SignalOverride, site *inventory.Site) *policy {
+	pace := paceOf(site)
+	if len(in) == 0 && pace == 0 {
 		return p
 	}
 	for _, list := range [][]*policy{out.variants, r.variants} { // the same as before, so that plans stay
 		for _, v := range list {
-			if v.base == p && slices.Equal(v.overrides, in) {
+			if v.base == p && v.pace == pace && slices.Equal(v.overrides, in) {
 				if !slices.Contains(out.variants, v) {
 					out.variants = append(out.variants, v)
 				}
@@ -189,16 +224,19 @@ func (r *rosters) variant(out *roster, p *policy, site *inventory.Site, now time
 			}
 		}
 	}
-	m := p.model
+	v := &policy{model: r.e.opts.Shipped, base: p, overrides: in, pace: pace}
+	if p != nil {
+		v.Policy, v.model = p.Policy, p.model
+	}
 	for _, o := range in {
-		next, err := m.With(changes(o))
+		next, err := v.model.With(changes(o))
 		if err != nil { // tried by modelOf; two together may make good and bad equal
 			r.e.log.Warn("overrides of a health policy can't be used together", "tenant", p.Tenant, "policy", p.Name, "site", site.ID, "err", err)
-			return p
+			return r.with(out, p, nil, site)
 		}
-		m = next
+		v.model = next
 	}
-	v := &policy{Policy: p.Policy, model: m, base: p, overrides: in}
+	v.model = patient(v.model, pace)
 	out.variants = append(out.variants, v)
 	return v
 }

@@ -80,7 +80,7 @@ func (e *Engine) upToDate(ctx context.Context, a *answers, t *place) bool {
 			regional = string(value)
 		}
 	}
-	err := e.ask(ctx, t.target, newestQuery, a.at, func(answer []byte) error {
+	err := e.ask(ctx, t.target, query{text: newestQuery}, a.at, func(answer []byte) error {
 		return decodeLabelled(answer, label, func(_, _ []byte, v float64) error {
 			newest[regional], regional = time.UnixMilli(int64(v*1000)), ""
 			return nil
@@ -221,9 +221,13 @@ func (e *Engine) targets(a *answers, now time.Time) map[int32]*place {
 			} else {
 				p.target = target{name: "store", url: e.opts.StoreQueryURL, org: s.ID.Tenant}
 			}
+			p.slow = members{}
 			out[at] = p
 		}
 		p.tenants[s.ID.Tenant], p.regionals[m.home] = true, true
+		if of := a.snap.of[i]; of != nil {
+			p.slow.add(of.pace, s.ID.Name)
+		}
 	}
 	return out
 }
@@ -474,7 +478,7 @@ func (e *Engine) publish(snap *roster, a *answers, removed []fleet.SiteID, now t
 	for i, site := range snap.Sites {
 		m := e.aligned[i]
 		s := &Site{Site: site, State: m.state, Phase: phaseOf(site.Phase, m.link), LastSeen: m.seen, home: m.home, before: m.before, Maintenance: site.MaintenanceAt(now)}
-		if p := snap.of[i]; p != nil {
+		if p := snap.of[i]; p.plain() != nil {
 			s.Policy, s.Overrides = p.Name, p.overrides
 		}
 		if p := snap.shadowOf(i); p != nil && m.shadow != nil {
@@ -584,10 +588,14 @@ func (e *Engine) fare(v *View, a *answers) []*Policy {
 			x.Signals = make([]SignalStat, len(m.Signals))
 			b := a.plan.binding(p)
 			for i := range m.Signals {
-				x.Signals[i] = SignalStat{Name: m.Signals[i].Name, Dimension: m.Signals[i].Dimension, Err: b.err[i]}
-				if q := b.query[i]; q >= 0 {
-					x.Signals[i].Millis = a.millis[q]
-					x.Signals[i].Err = joinErrors(a.errs[q])
+				x.Signals[i] = SignalStat{Name: m.Signals[i].Name, Dimension: m.Signals[i].Dimension}
+				a.account(&x.Signals[i], b, i)
+			}
+			for _, slow := range a.snap.variants {
+				if slow.pace > 0 && slow.plain() == p {
+					for i := range x.Signals {
+						a.account(&x.Signals[i], a.plan.binding(slow), i)
+					}
 				}
 			}
 		}
@@ -623,6 +631,18 @@ func (e *Engine) fare(v *View, a *answers) []*Policy {
 		}
 	}
 	return out
+}
+
+// account adds to a signal how its query did.
+func (a *answers) account(x *SignalStat, b *binding, signal int) {
+	why := b.err[signal]
+	if q := b.query[signal]; q >= 0 {
+		x.Millis = max(x.Millis, a.millis[q])
+		why = joinErrors(a.errs[q])
+	}
+	if x.Err == "" {
+		x.Err = why
+	}
 }
 
 // knows counts the signals that have a value in a state of the policy.

@@ -165,9 +165,9 @@ func (e *Engine) cast(v *View, tenant string, hp *v1alpha1.HealthPolicy) (*cast,
 	next := &roster{Snapshot: v.Snapshot}
 	out := &cast{candidate: p, before: make([]*policy, len(v.Sites)), after: make([]*policy, len(v.Sites))}
 	all := []*policy{p}
-	use := func(p *policy) *policy {
-		if p == nil {
-			p = shipped
+	use := func(p *policy, site *inventory.Site) *policy {
+		if p.plain() == nil {
+			p = r.variant(next, shipped, site, now)
 		}
 		if !slices.Contains(all, p) {
 			all = append(all, p)
@@ -179,7 +179,7 @@ func (e *Engine) cast(v *View, tenant string, hp *v1alpha1.HealthPolicy) (*cast,
 			continue
 		}
 		before := current.of[j]
-		was := before != nil && before.Name == hp.Name
+		was := before.plain() != nil && before.Name == hp.Name
 		after := before
 		if was {
 			after = nil // what takes its place if the candidate doesn't
@@ -202,7 +202,7 @@ func (e *Engine) cast(v *View, tenant string, hp *v1alpha1.HealthPolicy) (*cast,
 			continue
 		}
 		out.sites = append(out.sites, j)
-		out.before[j], out.after[j] = use(before), use(after)
+		out.before[j], out.after[j] = use(before, s.Site), use(after, s.Site)
 	}
 	out.plan = e.planOnce(all)
 	return out, nil
@@ -211,7 +211,7 @@ func (e *Engine) cast(v *View, tenant string, hp *v1alpha1.HealthPolicy) (*cast,
 // planOnce is a plan of a trial: all of its queries are confined to a tenant, the shipped
 // ones too.
 func (e *Engine) planOnce(policies []*policy) *plan {
-	return (&planner{shipped: e.opts.Shipped, parsed: map[[2]string]parsedQuery{}}).plan(policies)
+	return (&planner{shipped: e.opts.Shipped, parsed: map[question]parsedQuery{}}).plan(policies)
 }
 
 // stronger says whether a policy goes before another, as the inventory has it.

@@ -19,3 +19,14 @@ func Pace(interval time.Duration) time.Duration {
 // RateWindow is what rates are over at a pace: four scrapes, so that one that is late or lost leaves
 // a figure; 2 minutes at least, as the quickest pace gives.
 func RateWindow(pace time.Duration) time.Duration { return 4 * pace }
+
+// Quick is the pace up to which windows of a minute, and PromQL's look back, find samples enough:
+// what looks at such sites looks at all of them alike.
+const Quick = time.Minute
+
+// TwoScrapes is a window in which there are two samples, be the older one half a minute late.
+func TwoScrapes(pace time.Duration) time.Duration { return 2*pace + 30*time.Second }
+
+// Lookback is how old the sample of an instant may be: PromQL's own 5 minutes, or so that a scrape that is
+// late, or lost, does not leave a gap.
+func Lookback(pace time.Duration) time.Duration { return max(5*time.Minute, TwoScrapes(pace)) }

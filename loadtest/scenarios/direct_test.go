@@ -173,14 +173,15 @@ func (t *directTarget) reports() error {
 func (d *direct) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { d.deliver(ctx) })
+	every := cmp.Or(d.s.sc.Site.Interval.D(), fleet.DefaultInterval)
 	for i, t := range append(d.targets, d.own) {
 		wg.Go(func() {
 			// Each at its own moment, as the targets of a collector.
-			wait := time.Duration(rand.New(rand.NewPCG(uint64(len(d.s.sc.Name)), uint64(i))).Int64N(int64(15 * time.Second)))
+			wait := time.Duration(rand.New(rand.NewPCG(uint64(len(d.s.sc.Name)), uint64(i))).Int64N(int64(every)))
 			for sleep(ctx, wait) {
 				began := time.Now()
 				d.scrape(ctx, t)
-				wait = 15*time.Second - time.Since(began)
+				wait = every - time.Since(began)
 			}
 		})
 	}
@@ -348,7 +349,7 @@ func TestDirect(t *testing.T) {
 	r.run(t, map[string]*health.Model{shipped: defaults.Model()}, list)
 	for _, sc := range list {
 		if sc.Expect != nil {
-			sc.Expect.Within += Duration(15 * time.Second) // its scrapes have other moments
+			sc.Expect.Within += cmp.Or(sc.Site.Interval, Duration(fleet.DefaultInterval)) // its scrapes have other moments
 		}
 		if v := judge(sc, r.seen[shipped][sc.Name]); !v.ok() && failing[sc.Name] == "" {
 			t.Errorf("%s: %s", sc.Name, strings.Join(v.wrong, "; "))

@@ -24,7 +24,7 @@ type report struct {
 func newReport() *report { return &report{confusion: map[[2]fleet.Colour]int{}} }
 
 func (r *report) add(sc *Scenario, v *verdict, why string) {
-	r.simulated += Warm + sc.For.D()
+	r.simulated += sc.Warm() + sc.For.D()
 	if why != "" && !v.ok() {
 		r.known++
 	}

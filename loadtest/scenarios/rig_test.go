@@ -29,6 +29,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/util/osutil"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"muster.dev/muster/collector"
 	"muster.dev/muster/collector/filter"
@@ -86,6 +87,7 @@ type observation struct {
 	dimension fleet.Dimension
 	signal    string
 	text      string
+	missing   string // the first signal that the site should have and is unknown
 }
 
 func (o observation) String() string {
@@ -112,13 +114,15 @@ type simulated struct {
 	// policy is what selects it instead of the shipped one, if anything; edits are how often that changed.
 	policy *inventory.Policy
 	edits  int64
-	done   bool
-	end    collector.Status // when it was done
-	refs   map[uint64]*stamped
-	dec    remotewrite.Decoder
-	raw    []byte // the last push, to be used again
-	hash   maphash.Hash
-	app    labels.ScratchBuilder
+	// collection is the policy that sets its interval; nil: none does.
+	collection *inventory.Policy
+	done       bool
+	end        collector.Status // when it was done
+	refs       map[uint64]*stamped
+	dec        remotewrite.Decoder
+	raw        []byte // the last push, to be used again
+	hash       maphash.Hash
+	app        labels.ScratchBuilder
 }
 
 type stamped struct {
@@ -214,7 +218,7 @@ func (s *simulated) run(ctx context.Context) {
 		wg.Go(func() { s.stream(life, sim) })
 	}
 	start()
-	begin := time.Now().Add(Warm)
+	begin := time.Now().Add(s.sc.Warm())
 	for _, st := range s.steps {
 		time.Sleep(time.Until(begin.Add(st.At)))
 		if err := st.Do(s.sim); err != nil {
@@ -297,6 +301,9 @@ func (r *rig) newSite(t *testing.T, sc *Scenario) *simulated {
 	if s.steps, err = sc.Steps(); err != nil {
 		t.Fatal(err)
 	}
+	if i := sc.Site.Interval; i > 0 {
+		s.collection = &inventory.Policy{Kind: fleet.KindCollectionPolicy, Tenant: tenant, Name: sc.Name, Object: &v1alpha1.CollectionPolicy{Spec: v1alpha1.CollectionPolicySpec{Interval: &metav1.Duration{Duration: i.D()}}}}
+	}
 	name := sc.Name
 	for _, st := range s.steps {
 		if st.Property == renamed {
@@ -315,6 +322,9 @@ func (s *simulated) begin(name string) error {
 	policy := shippedPolicy()
 	if sc.Site.Budget > 0 {
 		policy.SeriesBudget = sc.Site.Budget
+	}
+	if sc.Site.Interval > 0 {
+		policy.Interval = sc.Site.Interval.D()
 	}
 	compiled, err := filter.Compile(policy)
 	if err != nil {
@@ -621,28 +631,35 @@ func (r *rig) watch(t testing.TB, model string, sub *healthengine.Subscription, 
 var digits = regexp.MustCompile(`[0-9.]+`)
 
 func (r *rig) note(model string, v *healthengine.View, began time.Time) {
-	at := v.AsOf.Sub(began) - Warm
+	now := v.AsOf.Sub(began)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range r.sites {
+		at := now - s.sc.Warm()
 		site := v.Find(tenant, s.sc.Name)
 		if site == nil || at > s.sc.For.D() {
 			continue
 		}
 		o := observation{at: at, colour: site.Colour()}
 		o.score, _ = site.Score()
+		if st := site.State; st != nil {
+			i := slices.IndexFunc(st.Signals, func(s health.SignalState) bool { return s.Applies && !s.Known })
+			if i >= 0 {
+				o.missing = st.Model.Signals[i].Name
+			}
+		}
 		if st := site.State; st != nil && len(st.Reasons) > 0 {
 			first := &st.Reasons[0]
 			o.dimension, o.signal, o.text = first.Dimension, first.Signal, first.Text
 		}
 		list := r.seen[model][s.sc.Name]
-		if n := len(list); n > 0 && list[n-1].colour == o.colour && list[n-1].signal == o.signal && (list[n-1].text == o.text || digits.ReplaceAllString(list[n-1].text, "") == digits.ReplaceAllString(o.text, "")) {
+		if n := len(list); n > 0 && list[n-1].colour == o.colour && list[n-1].signal == o.signal && list[n-1].missing == o.missing && (list[n-1].text == o.text || digits.ReplaceAllString(list[n-1].text, "") == digits.ReplaceAllString(o.text, "")) {
 			list[n-1].text, list[n-1].score = o.text, o.score
 			continue
 		}
 		r.seen[model][s.sc.Name] = append(list, o)
 	}
-	if hour := at.Truncate(time.Hour); r.hourly != nil && hour > r.hour {
+	if hour := (now - 3*time.Minute).Truncate(time.Hour); r.hourly != nil && hour > r.hour {
 		r.hour = hour
 		r.hourly(hour, r.seen)
 	}
@@ -670,8 +687,11 @@ func (s *shelf) set(sites []*simulated) {
 		x.mu.Lock()
 		if x.name != "" {
 			site := &inventory.Site{ID: fleet.SiteID{Tenant: tenant, Name: x.name}, Region: region, Phase: fleet.PhaseApproved, CreatedAt: x.born.UTC().Truncate(time.Second)}
+			if p := x.collection; p != nil { // kinds in order
+				site.Policies, policies = append(site.Policies, p), append(policies, p)
+			}
 			if x.policy != nil {
-				site.Policies, policies = []*inventory.Policy{x.policy}, append(policies, x.policy)
+				site.Policies, policies = append(site.Policies, x.policy), append(policies, x.policy)
 			}
 			list = append(list, site)
 		}

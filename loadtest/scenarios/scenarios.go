@@ -42,7 +42,7 @@ type Scenario struct {
 	Tolerates fleet.Colour `json:"tolerates,omitempty"`
 	// Site is what the site is made of.
 	Site Shape `json:"site,omitempty"`
-	// For is how long it takes, beginning when the site has been healthy for Warm.
+	// For is how long it takes, beginning when the site has been healthy for Warm().
 	For Duration `json:"for,omitempty"`
 	// Events in the order of time.
 	Events []Event `json:"events,omitempty"`
@@ -60,6 +60,8 @@ type Shape struct {
 	Budget    int      `json:"budget,omitempty"`    // of series; default: the shipped policy's
 	// Agentless: a stock Prometheus pushes; nobody holds a stream.
 	Agentless bool `json:"agentless,omitempty"`
+	// Interval of its scrapes, as a CollectionPolicy has it; default 15s.
+	Interval Duration `json:"interval,omitempty"`
 }
 
 // Event is something that begins.
@@ -130,8 +132,9 @@ func (d *Duration) UnmarshalJSON(b []byte) error {
 // D is the time.Duration.
 func (d Duration) D() time.Duration { return time.Duration(d) }
 
-// Warm is how long each site is healthy before its scenario begins.
-const Warm = 3 * time.Minute
+// Warm is how long the site is healthy before its scenario begins: until rates of all that it
+// is scraped for have been there for a while.
+func (s *Scenario) Warm() time.Duration { return 3*time.Minute + 4*s.Site.Interval.D() }
 
 // Load reads all scenarios, by name.
 func Load() ([]*Scenario, error) {

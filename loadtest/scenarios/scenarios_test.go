@@ -57,6 +57,9 @@ func judge(sc *Scenario, seen []observation) verdict {
 				v.fail("%s at %s: %s", o.colour, o.at.Round(time.Second), o.text)
 			}
 		}
+		if o.at >= 0 && sc.Site.Interval > 0 && (sc.Normal || o.at < sc.Events[0].At.D()) && (o.missing != "" || o.signal != "") {
+			v.fail("%s: %q is unknown, and %q loses: %s", o.at.Round(time.Second), o.missing, o.signal, o.text)
+		}
 		last = o.colour
 		if o.at >= 0 && rank(o.colour) > rank(v.got.colour) {
 			v.got = o

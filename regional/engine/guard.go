@@ -103,8 +103,12 @@ func (g *guard) NewInstantQuery(ctx context.Context, q storage.Queryable, opts p
 	if err != nil {
 		return nil, err
 	}
-	if out.class.Platform && (opts == nil || opts.LookbackDelta() == 0) {
-		out.program, out.at, out.instant = g.programs.of(qs), ts, true
+	if out.class.Platform {
+		asked := expression{qs, compiled.Lookback}
+		if opts != nil && opts.LookbackDelta() > 0 {
+			asked.lookback = opts.LookbackDelta()
+		}
+		out.program, out.at, out.instant = g.programs.of(asked), ts, true
 	}
 	return out, nil
 }

@@ -29,9 +29,15 @@ type programs struct {
 	now    func() time.Time
 
 	mu sync.Mutex
-	by map[string]*programEntry
+	by map[expression]*programEntry
 
 	evaluated *prometheus.CounterVec // by how
+}
+
+// expression is what is asked; lookback is how old the sample of an instant may be.
+type expression struct {
+	text     string
+	lookback time.Duration
 }
 
 // programEntry is guarded by programs.mu.
@@ -42,7 +48,7 @@ type programEntry struct {
 }
 
 func newPrograms(db *tsdb.DB, recent *compiled.Recent, now func() time.Time, reg prometheus.Registerer) *programs {
-	p := &programs{db: db, recent: recent, now: now, by: map[string]*programEntry{}, evaluated: prometheus.NewCounterVec(prometheus.CounterOpts{
+	p := &programs{db: db, recent: recent, now: now, by: map[expression]*programEntry{}, evaluated: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "muster_engine_platform_evaluations_total",
 		Help: "Expressions of health signals and shipped rules that were evaluated, by how: compiled, or by PromQL.",
 	}, []string{"by"})}
@@ -51,21 +57,21 @@ func newPrograms(db *tsdb.DB, recent *compiled.Recent, now func() time.Time, reg
 }
 
 // of returns the program of an expression; nil if PromQL has to evaluate it.
-func (p *programs) of(text string) *compiled.Program {
+func (p *programs) of(asked expression) *compiled.Program {
 	now := p.now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	e := p.by[text]
+	e := p.by[asked]
 	switch {
 	case e == nil || now.Sub(e.asked) > programFor:
 		p.sweepLocked(now)
 		if len(p.by) < maxPrograms {
-			p.by[text] = &programEntry{asked: now}
+			p.by[asked] = &programEntry{asked: now}
 		}
 		return nil
 	case e.program == nil && !e.never:
 		var err error
-		e.program, err = compiled.Compile(text, p.recent)
+		e.program, err = compiled.Compile(asked.text, asked.lookback, p.recent)
 		e.never = err != nil
 	}
 	e.asked = now
@@ -75,7 +81,7 @@ func (p *programs) of(text string) *compiled.Program {
 // sweepLocked forgets what was not asked for lately and, where that does not make room, what
 // has no program: questions about certain sites are never asked twice.
 func (p *programs) sweepLocked(now time.Time) {
-	maps.DeleteFunc(p.by, func(_ string, e *programEntry) bool {
+	maps.DeleteFunc(p.by, func(_ expression, e *programEntry) bool {
 		old := now.Sub(e.asked) > programFor
 		if old && e.program != nil {
 			e.program.Close()
@@ -83,7 +89,7 @@ func (p *programs) sweepLocked(now time.Time) {
 		return old
 	})
 	if len(p.by) >= maxPrograms {
-		maps.DeleteFunc(p.by, func(_ string, e *programEntry) bool { return e.program == nil })
+		maps.DeleteFunc(p.by, func(_ expression, e *programEntry) bool { return e.program == nil })
 	}
 }
 

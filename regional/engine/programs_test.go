@@ -14,25 +14,25 @@ import (
 func TestPrograms(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	p := newPrograms(nil, compiled.NewRecent(), func() time.Time { return now }, prometheus.NewRegistry())
-	if p.of("up") != nil {
+	if p.of(expression{text: "up", lookback: compiled.Lookback}) != nil {
 		t.Error("a program for what is asked for the first time")
 	}
-	if p.of("up") == nil {
+	if p.of(expression{text: "up", lookback: compiled.Lookback}) == nil {
 		t.Error("no program for what is asked again")
 	}
-	if p.of("topk(1, up)"); p.of("topk(1, up)") != nil {
+	if p.of(expression{text: "topk(1, up)", lookback: compiled.Lookback}); p.of(expression{text: "topk(1, up)", lookback: compiled.Lookback}) != nil {
 		t.Error("a program for what can't be compiled")
 	}
 	for i := range 3 * maxPrograms {
-		p.of(fmt.Sprintf("up{site=~%q}", fmt.Sprint(i)))
+		p.of(expression{fmt.Sprintf("up{site=~%q}", fmt.Sprint(i)), compiled.Lookback})
 	}
-	if p.of("down"); p.of("down") == nil || p.of("up") == nil {
+	if p.of(expression{text: "down", lookback: compiled.Lookback}); p.of(expression{text: "down", lookback: compiled.Lookback}) == nil || p.of(expression{text: "up", lookback: compiled.Lookback}) == nil {
 		t.Error("what is asked once leaves no room for what is asked again")
 	}
 	if len(p.by) > maxPrograms {
 		t.Errorf("%d are kept", len(p.by))
 	}
-	if now = now.Add(programFor + time.Second); p.of("up") != nil {
+	if now = now.Add(programFor + time.Second); p.of(expression{text: "up", lookback: compiled.Lookback}) != nil {
 		t.Error("a program of long ago")
 	}
 }

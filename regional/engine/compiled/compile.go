@@ -16,8 +16,9 @@ var ofRange = map[string]bool{
 
 // compiler makes the nodes of a program. What stands twice in an expression is one node.
 type compiler struct {
-	p     *Program
-	known map[string]node
+	p        *Program
+	lookback int64 // as leaf.window
+	known    map[string]node
 }
 
 func (c *compiler) add(text string, n node) node {
@@ -38,7 +39,7 @@ func (c *compiler) vector(expr parser.Expr) (node, error) {
 	case *parser.ParenExpr:
 		return c.vector(e.Expr)
 	case *parser.VectorSelector:
-		l := &leaf{window: lookback}
+		l := &leaf{window: c.lookback}
 		if err := l.selects(e); err != nil {
 			return nil, err
 		}
@@ -109,7 +110,7 @@ func (c *compiler) call(text string, e *parser.Call) (node, error) {
 		if !ok {
 			return nil, unsupported("the timestamp of what is calculated")
 		}
-		l := &leaf{window: lookback, time: true}
+		l := &leaf{window: c.lookback, time: true}
 		if err := l.selects(vs); err != nil {
 			return nil, err
 		}

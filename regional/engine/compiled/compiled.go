@@ -92,7 +92,7 @@ type Program struct {
 
 // Compile makes a program, or says with ErrUnsupported that it can't. Who does not use it
 // any more closes it.
-func Compile(text string, recent *Recent) (*Program, error) {
+func Compile(text string, lookback time.Duration, recent *Recent) (*Program, error) {
 	expr, err := parser.ParseExpr(text)
 	if err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func Compile(text string, recent *Recent) (*Program, error) {
 	if expr.Type() != parser.ValueTypeVector {
 		return nil, unsupported("a %s", expr.Type())
 	}
-	c := compiler{p: &Program{recent: recent}, known: map[string]node{}}
+	c := compiler{p: &Program{recent: recent}, lookback: lookback.Milliseconds(), known: map[string]node{}}
 	if c.p.root, err = c.vector(expr); err != nil {
 		return nil, err
 	}

@@ -198,7 +198,7 @@ func TestSameAsPromQL(t *testing.T) {
 		if each.MatchString(text) {
 			kept = s.kept
 		}
-		p, err := compiled.Compile(text, kept)
+		p, err := compiled.Compile(text, compiled.Lookback, kept)
 		if errors.Is(err, compiled.ErrUnsupported) {
 			continue
 		} else if err != nil {
@@ -259,7 +259,7 @@ var byPromQL = map[string]string{
 // ten times as much, so that there is one is a decision.
 func TestShippedExpressionsAreCompiled(t *testing.T) {
 	for what, text := range shipped(t) {
-		_, err := compiled.Compile(text, compiled.NewRecent())
+		_, err := compiled.Compile(text, compiled.Lookback, compiled.NewRecent())
 		if (err != nil) != (byPromQL[what] != "") {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -277,7 +277,7 @@ func TestHistogramsAreLeftToPromQL(t *testing.T) {
 	if err := app.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	p, err := compiled.Compile("sum by (site) (a)", s.kept)
+	p, err := compiled.Compile("sum by (site) (a)", compiled.Lookback, s.kept)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,7 +291,7 @@ func TestHistogramsAreLeftToPromQL(t *testing.T) {
 func TestSeriesThatGo(t *testing.T) {
 	const text = "sum by (site) (a) / sum by (site) (b > 0) or count by (site) (a)"
 	s := newStore(t, 5)
-	p, err := compiled.Compile(text, s.kept)
+	p, err := compiled.Compile(text, compiled.Lookback, s.kept)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -340,7 +340,7 @@ func TestLateSamplesInBlocks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStore(t, 6)
-			p, err := compiled.Compile(text, s.kept)
+			p, err := compiled.Compile(text, compiled.Lookback, s.kept)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/value"
@@ -18,8 +19,8 @@ import (
 	"github.com/prometheus/prometheus/tsdb/chunks"
 )
 
-// lookback is how far PromQL looks for the sample of an instant, in milliseconds.
-const lookback = int64(5 * 60 * 1000)
+// Lookback is how far PromQL looks for the sample of an instant, unless it is told.
+const Lookback = 5 * time.Minute
 
 // leaf is a selector of one metric, with the function of its range if it has one.
 type leaf struct {

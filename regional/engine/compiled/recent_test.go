@@ -22,7 +22,7 @@ func TestKeptWhileSeriesAreFilled(t *testing.T) {
 				s.append(series("a", i), s.now-int64(i), float64(i))
 			}
 		}()
-		p, err := compiled.Compile(text, s.kept)
+		p, err := compiled.Compile(text, compiled.Lookback, s.kept)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,7 +58,7 @@ func TestNothingBetween(t *testing.T) {
 	programs := map[string]*compiled.Program{}
 	for _, text := range texts {
 		var err error
-		if programs[text], err = compiled.Compile(text, s.runs); err != nil {
+		if programs[text], err = compiled.Compile(text, compiled.Lookback, s.runs); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -86,7 +86,7 @@ func TestGarbageOfRanges(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"sum(rate(a[1m]))", "sum(changes(a[1m]))", "sum(max_over_time(a[1m]))"} {
-		p, err := compiled.Compile(text, s.kept)
+		p, err := compiled.Compile(text, compiled.Lookback, s.kept)
 		if err != nil {
 			t.Fatal(err)
 		}

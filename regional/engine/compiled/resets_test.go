@@ -39,7 +39,7 @@ func TestSharesSurviveResets(t *testing.T) {
 					text = sig.Query
 				}
 			}
-			program, err := compiled.Compile(text, s.kept)
+			program, err := compiled.Compile(text, compiled.Lookback, s.kept)
 			if err != nil {
 				t.Fatal(err)
 			}

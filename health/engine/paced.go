@@ -1,0 +1,92 @@
+package engine
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"muster.dev/muster/health"
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/inventory"
+	"muster.dev/muster/internal/promexpr"
+)
+
+// How often a site is scraped is what its CollectionPolicies say. Sites of a slow pace are asked about by
+// queries of their own, which look back as far as that needs (promexpr.Paced, fleet.Lookback), and are
+// judged by a model that waits an interval longer for telemetry. A fleet of one pace has
+// queries of that pace alone.
+
+// paceOf is the pace that a site is asked about at; 0: as quick ones are.
+func paceOf(site *inventory.Site) time.Duration {
+	if p := fleet.Pace(site.Interval()); p >= fleet.Quick {
+		return p
+	}
+	return 0
+}
+
+// telemetryAges are the metrics that tell how old what a site sent is.
+var telemetryAges = []string{fleet.MetricSiteLastPush, "muster_collector_push_delay_seconds"}
+
+// patient is a model for the sites of a pace: the thresholds of signals that are the age of telemetry, in
+// seconds, are the interval higher. Up to a minute they allow for it already.
+func patient(m *health.Model, pace time.Duration) *health.Model {
+	if pace <= fleet.Quick {
+		return m
+	}
+	later := map[string]health.Change{}
+	for i := range m.Signals {
+		s := &m.Signals[i]
+		expr, err := parser.ParseExpr(s.Query)
+		if err != nil || s.Unit != "seconds" || s.Good > s.Bad || !promexpr.Reads(expr, telemetryAges...) {
+			continue
+		}
+		good, bad := s.Good+pace.Seconds(), s.Bad+pace.Seconds()
+		later[s.Name] = health.Change{Good: &good, Bad: &bad}
+	}
+	out, err := m.With(later)
+	if err != nil {
+		return m // two thresholds stay as far apart as they are
+	}
+	return out
+}
+
+// askedEvery is how many ticks apart sites of a pace are asked about, at least: four or five times
+// between two scrapes, as the quickest ones are once.
+func askedEvery(pace time.Duration) int { return max(1, int(pace/(75*time.Second))) }
+
+// patience is how long a site that never had a stream may be without an acknowledged push.
+func (o *Options) patience(site *inventory.Site) time.Duration {
+	if pace := paceOf(site); pace > fleet.Quick {
+		return max(o.PushPatience, fleet.TwoScrapes(pace))
+	}
+	return o.PushPatience
+}
+
+// members are the names of the sites of each pace at a place, as a regular expression in a string of PromQL.
+type members map[time.Duration][]string
+
+func (m members) add(pace time.Duration, name string) {
+	if pace > 0 && len(m[pace]) <= namedAtOnce {
+		m[pace] = append(m[pace], name)
+	}
+}
+
+// pattern names the sites of a pace, if they are few enough.
+func (m members) pattern(pace time.Duration) string {
+	if n := len(m[pace]); n == 0 || n > namedAtOnce {
+		return ".+"
+	}
+	return pattern(m[pace])
+}
+
+func pattern(names []string) string {
+	quoted := make([]string, len(names))
+	for i, name := range names {
+		quoted[i] = regexp.QuoteMeta(name)
+	}
+	text := strconv.Quote(strings.Join(quoted, "|"))
+	return text[1 : len(text)-1]
+}

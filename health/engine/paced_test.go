@@ -1,0 +1,236 @@
+package engine
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/health"
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/inventory"
+	"muster.dev/muster/internal/wire"
+)
+
+// Signals as people write them, with quick sites in mind.
+const (
+	gaugeQuery = "max by (tenant, site) (temperature)"
+	rateQuery  = "sum by (tenant, site) (rate(work_total[1m]))"
+	totalQuery = "sum by (tenant, site) (increase(work_total[1m]))"
+	graceQuery = "max by (tenant, site) (min_over_time(fire[1m]))"
+	ageQuery   = "time() - max by (tenant, site) (muster_site_last_push_timestamp_seconds)"
+)
+
+// scraped is an engine above one regional, to which each site sends at its own interval.
+type scraped struct {
+	*paced
+	began     time.Time
+	intervals map[string]time.Duration
+	silent    map[string]bool
+	lose      func(site string, scrape int) bool
+	temp      float64
+	list      []*inventory.Site
+}
+
+func newScraped(t *testing.T, intervals ...time.Duration) *scraped {
+	m, err := health.NewModel(health.Options{
+		Weights: [4]float64{1, 1, 1, 1}, WorstShare: health.DefaultWorstShare,
+		Signals: []health.Signal{
+			{Name: "gauge", Dimension: fleet.Performance, Query: gaugeQuery, Good: 20, Bad: 40, Weight: 1, Cap: fleet.CriticalCap},
+			{Name: "rate", Dimension: fleet.Performance, Query: rateQuery, Good: 10, Bad: 20, Weight: 1, Cap: health.NoCap},
+			{Name: "total", Dimension: fleet.Reliability, Query: totalQuery, Good: 1000, Bad: 2000, Weight: 1, Cap: health.NoCap},
+			{Name: "grace", Dimension: fleet.Security, Query: graceQuery, Good: 0, Bad: 1, Weight: 1, Cap: health.NoCap},
+			{Name: "age", Dimension: fleet.Connectivity, Query: ageQuery, Good: 60, Bad: 180, Weight: 1, Cap: health.NoCap, Unit: "seconds"},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &paced{t: t, reg: newRegional(t, "one"), inv: &shelf{changed: make(chan struct{}, 1)}}
+	s := &scraped{paced: p, began: time.Now(), intervals: map[string]time.Duration{}, silent: map[string]bool{}, lose: func(string, int) bool { return false }, temp: 10}
+	var policies []*inventory.Policy
+	for _, d := range intervals {
+		id := "a/each-" + d.String()
+		site := aSite(id)
+		site.CreatedAt = s.began
+		policy := &inventory.Policy{Kind: fleet.KindCollectionPolicy, Tenant: "a", Name: d.String(), Object: &v1alpha1.CollectionPolicy{Spec: v1alpha1.CollectionPolicySpec{Interval: &metav1.Duration{Duration: d}}}}
+		site.Policies, policies = []*inventory.Policy{policy}, append(policies, policy)
+		s.intervals[id], s.list = d, append(s.list, site)
+	}
+	p.inv.set(s.list, nil, policies)
+	o := Options{Shipped: m, Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler), LiveMaxAge: time.Hour, Client: &http.Client{Transport: hosts{"one": p.reg}}, Inventory: p.inv, Status: p.inv, Regionals: []Regional{{Name: "one", URL: p.reg.url}}}
+	if p.e, err = New(o); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// run lets the time pass, tick by tick, and calls look after each.
+func (s *scraped) run(d time.Duration, look func(since time.Duration)) {
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(15 * time.Second) {
+		since := time.Since(s.began)
+		var live []wire.SiteLive
+		for _, site := range s.list {
+			id := site.ID.String()
+			every := s.intervals[id]
+			if n := int(since / every); since%every < 15*time.Second && !s.silent[id] && !s.lose(id, n) {
+				s.reg.put(s.t, "temperature", "", id, s.temp, 0)
+				s.reg.put(s.t, "work_total", "", id, 5*since.Seconds(), 0)
+				s.reg.put(s.t, "fire", "", id, 0, 0)
+			}
+			pushed := s.began.Add(since.Truncate(every))
+			s.reg.put(s.t, fleet.MetricSiteLastPush, "", id, float64(pushed.Unix()), 0) // by the gateway
+			live = append(live, wire.SiteLive{Tenant: "a", Site: site.ID.Name, Connected: true, ConnectedSince: s.began, LastHeartbeat: time.Now(), LastPush: pushed})
+		}
+		s.e.polled(poll{regional: 0, answer: wire.LiveView{Sites: live}, at: time.Now()})
+		s.tick(1)
+		look(since)
+	}
+}
+
+// TestEachPaceIsSeenWhole: however seldom a site is scraped, and though a scrape of it is lost, each signal has a
+// value at each tick, and that which a quick site has. A rate is less by what PromQL does not extrapolate over the lost one.
+func TestEachPaceIsSeenWhole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScraped(t, 15*time.Second, time.Minute, 2*time.Minute, 5*time.Minute, 10*time.Minute)
+		s.lose = func(site string, scrape int) bool { return s.intervals[site] > fleet.Quick && scrape%7 == 5 }
+		s.run(3*time.Hour, func(since time.Duration) {
+			for id, every := range s.intervals {
+				if since < 4*every+time.Minute {
+					continue
+				}
+				for name, want := range map[string]float64{"gauge": 10, "rate": 5, "total": 300, "grace": 0, "age": -1} {
+					st := s.signal(id, name)
+					if !st.Known || st.Score < 1 || want >= 0 && (st.Value < want/2 || st.Value > 1.2*want) {
+						t.Fatalf("%s after %s: %s is %+v, want %v", id, since, name, st, want)
+					}
+				}
+			}
+		})
+		s.e.answers = nil // so that what is held is of this moment too
+		s.run(time.Nanosecond, func(time.Duration) { s.tried() })
+	})
+}
+
+// tried holds together what a policy that somebody tries and the same in force say at one moment.
+func (s *scraped) tried() {
+	candidate := &v1alpha1.HealthPolicy{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Spec: specOf(s.e.opts.Shipped)}
+	trial, err := s.e.Try(s.t.Context(), "a", candidate, 0)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if len(trial.Sites) != len(s.list) {
+		s.t.Errorf("%d sites tried", len(trial.Sites))
+	}
+	for _, site := range trial.Sites {
+		for i := range site.After.Signals {
+			after, before, m := site.After.Signals[i], site.Before.Signals[i], site.After.Model
+			live := s.signal(site.Site.ID.String(), m.Signals[i].Name)
+			if after.Value != live.Value || after.Known != live.Known || before.Value != live.Value || after.Score != live.Score {
+				s.t.Errorf("%s: %s is %+v when tried, %+v in force", site.Site.ID, m.Signals[i].Name, after, live)
+			}
+		}
+	}
+}
+
+// TestHowSoonAtEachPace: what a site sends shows within its interval and as much again as the engine waits to
+// ask; once it sends nothing more, what it said last holds for two scrapes and what a signal holds.
+func TestHowSoonAtEachPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScraped(t, 15*time.Second, time.Minute, 2*time.Minute, 5*time.Minute, 10*time.Minute)
+		s.run(time.Hour, func(time.Duration) {})
+		s.temp = 100
+		began := time.Now()
+		seen, last := map[string]time.Duration{}, map[string]time.Duration{}
+		s.run(15*time.Minute, func(time.Duration) {
+			for id := range s.intervals {
+				if _, ok := seen[id]; !ok && s.signal(id, "gauge").Score == 0 {
+					seen[id] = time.Since(began)
+				}
+			}
+		})
+		stopped := time.Now()
+		for id := range s.intervals {
+			s.silent[id] = true
+		}
+		s.run(40*time.Minute, func(time.Duration) {
+			for id := range s.intervals {
+				if s.signal(id, "gauge").Known {
+					last[id] = time.Since(stopped)
+				}
+			}
+		})
+		for id, every := range s.intervals {
+			pace := fleet.Pace(every)
+			tick := 15 * time.Second
+			if got, most := seen[id], every+time.Duration(askedEvery(pace))*tick+tick; got > most {
+				t.Errorf("%s: seen after %s, want %s", id, got, most)
+			}
+			from, to := fleet.Lookback(pace)+2*time.Minute-every-2*tick, fleet.Lookback(pace)+2*time.Minute+time.Duration(askedEvery(pace))*tick
+			if pace <= fleet.Quick {
+				to = 7 * time.Minute // as it always was
+			}
+			if got := last[id]; got < from || got > to {
+				t.Errorf("%s: the last value held for %s, want %s to %s", id, got, from, to)
+			}
+		}
+	})
+}
+
+// TestOnePaceAsksOnce: a fleet of one pace is asked as many queries as ever; of several, those that look alike once.
+func TestOnePaceAsksOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct {
+			intervals []time.Duration
+			queries   int
+		}{
+			{[]time.Duration{15 * time.Second}, 5},
+			{[]time.Duration{15 * time.Second, 30 * time.Second}, 5},
+			{[]time.Duration{5 * time.Minute}, 5},
+			{[]time.Duration{time.Minute}, 5},
+			{[]time.Duration{15 * time.Second, time.Minute}, 7}, // but for the two rates
+			{[]time.Duration{15 * time.Second, 5 * time.Minute, 10 * time.Minute}, 15},
+		} {
+			s := newScraped(t, c.intervals...)
+			s.run(2*time.Minute, func(time.Duration) {})
+			asked := s.tick(8)
+			if len(asked) != c.queries {
+				t.Errorf("%v: %d queries, want %d: %v", c.intervals, len(asked), c.queries, asked)
+			}
+			for q, n := range asked {
+				want := 8
+				switch {
+				case strings.Contains(q, "each-5m"):
+					want = 2
+				case strings.Contains(q, "each-10m"):
+					want = 1
+				}
+				if n != want {
+					t.Errorf("%v: %s was asked %d times in 8 ticks, want %d", c.intervals, q, n, want)
+				}
+			}
+		}
+	})
+}
+
+// specOf is a policy of a model's signals.
+func specOf(m *health.Model) v1alpha1.HealthPolicySpec {
+	spec := v1alpha1.HealthPolicySpec{}
+	for _, s := range m.Signals {
+		if s.Name == health.SignalUplink {
+			continue
+		}
+		spec.Signals = append(spec.Signals, v1alpha1.Signal{
+			Name: s.Name, Dimension: s.Dimension, Query: s.Query, Unit: s.Unit, Critical: s.Critical(),
+			Good: resource.MustParse(fmt.Sprint(s.Good)), Bad: resource.MustParse(fmt.Sprint(s.Bad)),
+		})
+	}
+	return spec
+}
