@@ -18,7 +18,7 @@ import (
 
 // paced is an engine above one regional that ticks when the test says so.
 type paced struct {
-	t   *testing.T
+	t   testing.TB
 	e   *Engine
 	reg *regional
 	inv *shelf

@@ -110,11 +110,6 @@ func (e *Engine) nameAt(ctx context.Context, a *answers, o int, sites []int32, t
 		ask[j] = nil
 		names = append(names, a.snap.Sites[j].ID.Name)
 	}
-	list := ".+"
-	if len(names) <= namedAtOnce {
-		list = pattern(names)
-	}
-	text := strings.ReplaceAll(a.plan.objects[o].text, sitesMark, list)
 	var ls objectLabels
 	add := func(ten, site []byte, v float64) error {
 		defer ls.reset()
@@ -127,7 +122,7 @@ func (e *Engine) nameAt(ctx context.Context, a *answers, o int, sites []int32, t
 		}
 		return nil
 	}
-	if err := e.ask(ctx, t, a.plan.objects[o].as(text), a.at, func(answer []byte) error { return decodeLabelled(answer, ls.add, add) }); err != nil {
+	if err := e.ask(ctx, t, a.plan.objects[o].about(names), a.at, func(answer []byte) error { return decodeLabelled(answer, ls.add, add) }); err != nil {
 		e.metrics.unnamed.Inc()
 		return
 	}

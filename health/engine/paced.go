@@ -65,7 +65,7 @@ func (o *Options) patience(site *inventory.Site) time.Duration {
 	return o.PushPatience
 }
 
-// members are the names of the sites of each pace at a place, as a regular expression in a string of PromQL.
+// members are the names of the sites of each pace at a place.
 type members map[time.Duration][]string
 
 func (m members) add(pace time.Duration, name string) {
@@ -74,19 +74,26 @@ func (m members) add(pace time.Duration, name string) {
 	}
 }
 
-// pattern names the sites of a pace, if they are few enough.
-func (m members) pattern(pace time.Duration) string {
-	if n := len(m[pace]); n == 0 || n > namedAtOnce {
-		return ".+"
-	}
-	return pattern(m[pace])
-}
+const (
+	// maxPattern bounds what names sites in a query, maxNamed all of it in one query, whose selectors
+	// each have it: what regionals answer is bounded (promcost.Query).
+	maxPattern = 4000
+	maxNamed   = 16 << 10
+)
 
-func pattern(names []string) string {
-	quoted := make([]string, len(names))
-	for i, name := range names {
-		quoted[i] = regexp.QuoteMeta(name)
+// about puts sites at each sitesMark of a query, or any site where they are too many to be named.
+func (q query) about(names []string) query {
+	list := ".+"
+	if n := len(names); n > 0 && n <= namedAtOnce {
+		quoted := make([]string, n)
+		for i, name := range names {
+			quoted[i] = regexp.QuoteMeta(name)
+		}
+		text := strconv.Quote(strings.Join(quoted, "|"))
+		if text = text[1 : len(text)-1]; len(text) <= maxPattern && len(text)*strings.Count(q.text, sitesMark) <= maxNamed {
+			list = text
+		}
 	}
-	text := strconv.Quote(strings.Join(quoted, "|"))
-	return text[1 : len(text)-1]
+	q.text = strings.ReplaceAll(q.text, sitesMark, list)
+	return q
 }

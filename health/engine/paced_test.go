@@ -4,18 +4,23 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/storage"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/health"
+	"muster.dev/muster/health/defaults"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/inventory"
+	"muster.dev/muster/internal/promcost"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -39,7 +44,7 @@ type scraped struct {
 	list      []*inventory.Site
 }
 
-func newScraped(t *testing.T, intervals ...time.Duration) *scraped {
+func newScraped(t testing.TB, intervals ...time.Duration) *scraped {
 	m, err := health.NewModel(health.Options{
 		Weights: [4]float64{1, 1, 1, 1}, WorstShare: health.DefaultWorstShare,
 		Signals: []health.Signal{
@@ -233,4 +238,92 @@ func specOf(m *health.Model) v1alpha1.HealthPolicySpec {
 		})
 	}
 	return spec
+}
+
+// TestSlowQueriesAreAnswered: what is asked about slow sites, and about what is to blame there, costs less than a regional
+// refuses, however many there are.
+func TestSlowQueriesAreAnswered(t *testing.T) {
+	m := defaults.Model()
+	pl, err := newPlanner(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slow := &policy{model: patient(m, 10*time.Minute), pace: 10 * time.Minute}
+	p := pl.plan([]*policy{slow})
+	named := 0
+	for _, n := range []int{1, 50, namedAtOnce, 10 * namedAtOnce} {
+		var names []string
+		for i := range n {
+			names = append(names, fmt.Sprintf("a-site-with-a-long-name.%05d", i))
+		}
+		for _, q := range append(slices.Clone(p.queries), p.objects...) {
+			if q.pace == 0 && !strings.Contains(q.text, sitesMark) {
+				continue
+			}
+			text := q.about(names).text
+			if strings.Contains(text, "long-name") {
+				named++
+			}
+			if _, err := promcost.Query.Parse(text, promcost.Window{}); err != nil {
+				t.Errorf("%d sites: %.100s: %v", n, text, err)
+			}
+		}
+	}
+	if named < 150 {
+		t.Errorf("%d queries name the sites", named)
+	}
+	for i := range m.Signals {
+		if b := p.binding(nil); b.err[i] != "" || b.query[i] < 0 {
+			t.Errorf("%s: %s", m.Signals[i].Name, b.err[i])
+		}
+	}
+}
+
+// BenchmarkTickPaces is eight ticks over 1,000 sites and a real Prometheus, by how often the sites are scraped.
+func BenchmarkTickPaces(b *testing.B) {
+	for _, c := range []struct {
+		name      string
+		intervals []time.Duration // of ten sites in a row
+	}{
+		{"one", []time.Duration{15 * time.Second}},
+		{"three-few", append(slices.Repeat([]time.Duration{15 * time.Second}, 98), 5*time.Minute, 10*time.Minute)},
+		{"three", append(slices.Repeat([]time.Duration{15 * time.Second}, 8), 5*time.Minute, 10*time.Minute)},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			s := newScraped(b, 15*time.Second, 5*time.Minute, 10*time.Minute)
+			policies := map[time.Duration][]*inventory.Policy{}
+			for _, site := range s.list {
+				policies[site.Interval()] = site.Policies
+			}
+			s.list = nil
+			app := s.reg.st.Appender(b.Context())
+			var live []wire.SiteLive
+			for i := range 1000 {
+				every := c.intervals[i%len(c.intervals)]
+				site := aSite("a/" + siteName(i))
+				site.Policies = policies[every]
+				s.list = append(s.list, site)
+				live = append(live, wire.SiteLive{Tenant: "a", Site: site.ID.Name, Connected: true, ConnectedSince: s.began, LastHeartbeat: s.began, LastPush: s.began})
+				for _, name := range []string{"temperature", "work_total", "fire", fleet.MetricSiteLastPush} {
+					ls := labels.FromStrings("__name__", name, "tenant", "a", "site", site.ID.Name)
+					ref := storage.SeriesRef(0)
+					for at := s.began.Add(-45 * time.Minute); at.Before(s.began); at = at.Add(every) {
+						var err error
+						if ref, err = app.Append(ref, ls, at.UnixMilli(), 1); err != nil {
+							b.Fatal(err)
+						}
+					}
+				}
+			}
+			if err := app.Commit(); err != nil {
+				b.Fatal(err)
+			}
+			s.inv.set(s.list, nil, nil)
+			s.e.polled(poll{regional: 0, answer: wire.LiveView{Sites: live}, at: time.Now()})
+			s.tick(1)
+			for b.Loop() {
+				s.tick(8)
+			}
+		})
+	}
 }

@@ -31,12 +31,6 @@ type query struct {
 	pace time.Duration
 }
 
-// as is the query with another text.
-func (q query) as(text string) query {
-	q.text = text
-	return q
-}
-
 // binding says which query answers each signal of a model, for one tenant.
 type binding struct {
 	model *health.Model

@@ -261,7 +261,7 @@ func (e *Engine) run(ctx context.Context, a *answers, q int, t target, place int
 	t.brief = t.org == ""
 	query := a.plan.queries[q]
 	if query.pace > 0 {
-		query.text = strings.ReplaceAll(query.text, sitesMark, t.slow.pattern(query.pace))
+		query = query.about(t.slow[query.pace])
 	}
 	err := e.ask(ctx, t, query, a.at, func(answer []byte) error {
 		replied = true
