@@ -17,6 +17,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
@@ -87,7 +88,9 @@ func Shipped(engine string) File {
 type Compiler struct {
 	// Console is where browsers open the console: runbooks of shipped rules begin with it.
 	Console string
-	made    map[object]made
+	// Paces of the slow sites that the engine has, see fleet.Pace: the shipped rules are evaluated once more for each.
+	Paces []time.Duration
+	made  map[object]made
 }
 
 type object struct{ tenant, name, engine string }
@@ -107,6 +110,12 @@ func (c *Compiler) Compile(engine string, tenants []region.Rules, withShipped bo
 	if withShipped {
 		f := Shipped(engine)
 		f.Content = bytes.ReplaceAll(f.Content, []byte("runbook_url: /"), []byte("runbook_url: "+c.Console+"/"))
+		if engine == Edge && len(c.Paces) > 0 {
+			var err error
+			if f, err = paced(f, c.Paces); err != nil {
+				panic(err) // embedded: a test reads it
+			}
+		}
 		files = append(files, f)
 	}
 	now := map[object]made{}

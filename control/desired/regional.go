@@ -317,6 +317,9 @@ func inventoryOf(known *inventory.Snapshot, name string, regionals []string, def
 			continue
 		}
 		site := region.Site{Name: s.ID.Name, Region: s.Region, Regional: s.Regional, VirtualSites: s.VirtualSites}
+		if pace := fleet.Pace(s.Interval()); pace > fleet.Quick {
+			site.PaceSeconds = int(pace / time.Second)
+		}
 		if s.Regional == "" || (len(regionals) > 0 && !slices.Contains(regionals, s.Regional)) {
 			site.Regional = rendezvous(regionals, s.ID)
 		}

@@ -85,6 +85,7 @@ func TestInventoryAndRules(t *testing.T) {
 	policy("weak", 1, metav1.LabelSelector{}, &v1alpha1.LogPolicy{Deny: []string{"unit/z", "unit/a"}, BytesPerSecond: rate("1Ki"), LinesPerSecond: new(int32(20))})
 	policy("strong", 9, matching("region", "eu"), &v1alpha1.LogPolicy{Deny: []string{"unit/a"}, Allow: []string{"pod/*"}, BytesPerSecond: rate("2Ki")})
 	policy("stronger", 10, matching("region", "eu"), &v1alpha1.LogPolicy{Allow: []string{"unit/*"}})
+	s.SetPolicy("acme", "seldom", v1alpha1.CollectionPolicySpec{SiteSelector: matching("region", "asia"), Interval: &metav1.Duration{Duration: 4 * time.Minute}})
 	s.SetAlertRules("acme", "up", alertRules("up == 0"))
 	s.SetLogRules("acme", "oom", logRules(matching("model", "x")))
 	s.SetLogRules(fleet.PlatformTenant, "all", logRules(metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "tier", Operator: metav1.LabelSelectorOpExists}}}))
@@ -100,7 +101,7 @@ func TestInventoryAndRules(t *testing.T) {
 		Sites: []region.Site{
 			{Name: "berlin", Region: "eu", Regional: inv.Sites[0].Regional, VirtualSites: []string{"b-shared/all", "shared/eu"}},
 			{Name: "paris", Region: "eu", Regional: "two", Labels: map[string]string{"model": "x"}, VirtualSites: []string{"b-shared/all", "shared/eu"}},
-			{Name: "tokyo", Region: "asia", Regional: inv.Sites[2].Regional, Labels: map[string]string{"tier": "1"}, VirtualSites: []string{"b-shared/all"}, LogPolicy: 1},
+			{Name: "tokyo", Region: "asia", Regional: inv.Sites[2].Regional, Labels: map[string]string{"tier": "1"}, VirtualSites: []string{"b-shared/all"}, LogPolicy: 1, PaceSeconds: 300},
 		},
 	}
 	if !reflect.DeepEqual(inv, want) {

@@ -107,6 +107,7 @@ const (
 
 	MetricSiteConnected = "muster_site_connected"                   // 1 while a site's stream is open, else 0; written by the gateway
 	MetricSiteLastPush  = "muster_site_last_push_timestamp_seconds" // when the gateway last acknowledged samples of the site
+	MetricSitePace      = "muster_site_scrape_pace_seconds"         // Pace of a site that is scraped less than once a minute; written by the gateway
 )
 
 // Roles that a tenant's users have. TenantGroup names the group that has each.

@@ -137,11 +137,14 @@ func (g *Gateway) leaveExtra(ctx context.Context, s *site) {
 // endSelf ends what writeSelf writes.
 func (g *Gateway) endSelf(app storage.Appender, s *site, now time.Time) {
 	s.mu.Lock()
-	region, push := s.live.region, s.live.push
+	region, push, slow := s.live.region, s.live.push, s.live.slow
 	s.mu.Unlock()
 	stale := math.Float64frombits(value.StaleNaN)
 	g.appendSelf(app, s, region, fleet.MetricSiteConnected, now, stale)
 	if !push.IsZero() {
 		g.appendSelf(app, s, region, fleet.MetricSiteLastPush, now, stale)
+	}
+	if slow {
+		g.appendSelf(app, s, region, fleet.MetricSitePace, now, stale)
 	}
 }

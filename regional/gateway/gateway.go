@@ -78,6 +78,8 @@ type Options struct {
 	// Software serves GET and HEAD of /software/; nil: not served. Its answers may take as
 	// long as they need while the site reads them.
 	Software http.Handler
+	// Pace of a site that is scraped less than once a minute, 0 of others; nil: there are none.
+	Pace func(fleet.SiteID) time.Duration
 	// Limits of a site; nil: the defaults. Asked for each push, must be fast.
 	Limits func(fleet.SiteID) Limits
 

@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/storage"
 	"google.golang.org/protobuf/proto"
 
@@ -148,8 +150,8 @@ const SelfInterval = 15 * time.Second
 // forgetAfter is how long after it was last heard of a site stays in the live view.
 const forgetAfter = 24 * time.Hour
 
-// runSelf writes muster_site_connected and muster_site_last_push_timestamp_seconds
-// of every site, and forgets sites that are gone, until ctx ends.
+// runSelf writes muster_site_connected and muster_site_last_push_timestamp_seconds of every
+// site, muster_site_scrape_pace_seconds of slow ones, and forgets sites that are gone, until ctx ends.
 func (g *Gateway) runSelf(ctx context.Context) {
 	t := time.NewTicker(SelfInterval)
 	defer t.Stop()
@@ -182,8 +184,19 @@ func (g *Gateway) writeSelf(ctx context.Context) {
 		if s.connectedLocked(now) {
 			connected = 1
 		}
+		pace, was := time.Duration(0), s.live.slow
+		if g.opts.Pace != nil {
+			pace = g.opts.Pace(s.id)
+		}
+		s.live.slow = pace > 0
 		s.mu.Unlock()
 		g.appendSelf(app, s, region, fleet.MetricSiteConnected, now, connected)
+		switch {
+		case pace > 0:
+			g.appendSelf(app, s, region, fleet.MetricSitePace, now, pace.Seconds())
+		case was:
+			g.appendSelf(app, s, region, fleet.MetricSitePace, now, math.Float64frombits(value.StaleNaN))
+		}
 		if !push.IsZero() {
 			g.appendSelf(app, s, region, fleet.MetricSiteLastPush, now, float64(push.UnixMilli())/1000)
 		}

@@ -67,6 +67,7 @@ type liveState struct {
 	heartbeat time.Time
 	push      time.Time
 	pushed    bool // since the last write of the site's own series
+	slow      bool // its pace was in the last write
 	version   string
 	report    *wire.Report      // the last one, as the site sent it
 	seen      time.Time         // of anything
@@ -78,6 +79,7 @@ type liveState struct {
 var reservedNames = []string{
 	fleet.MetricSiteScore, fleet.MetricDimensionScore, fleet.MetricSiteColour, fleet.MetricVirtualSite,
 	fleet.MetricVirtualSiteScore, fleet.MetricSiteConnected, fleet.MetricSiteLastPush,
+	fleet.MetricSitePace,
 }
 
 // stamp makes the stored labels out of the sent ones: tenant, site and region are

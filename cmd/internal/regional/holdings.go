@@ -53,6 +53,7 @@ func newHoldings(c config.Config, r config.Regional, alerts *http.Client) (*hold
 
 // groups are the rule files of an engine, and which objects can't be used.
 func (h *holdings) groups(name string, tenants []region.Rules) ([]engine.RuleGroup, []rules.Error) {
+	h.compiler.Paces = h.inv.paces()
 	files, errs := h.compiler.Compile(name, tenants, h.shipped)
 	var out []engine.RuleGroup
 	if name == engine.Edge {

@@ -5,8 +5,37 @@ import (
 	"testing"
 	"time"
 
+	"muster.dev/muster/control/api/region"
+	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/regional/engine"
 )
+
+// The shipped rules are evaluated for the paces of the slow sites that the regional answers for, and follow the inventory.
+func TestRulesFollowPaces(t *testing.T) {
+	h := &holdings{inv: newInventory("one"), shipped: true, engines: map[string]*engine.Engine{}}
+	shipped := func() string {
+		groups, errs := h.groups(engine.Edge, nil)
+		if len(groups) != 1 || len(errs) > 0 {
+			t.Fatal(groups, errs)
+		}
+		return string(groups[0].Content)
+	}
+	told := func(sites ...region.Site) string {
+		h.inv.set([]region.Inventory{{Tenant: "acme", Sites: sites}})
+		return shipped()
+	}
+	quick := shipped()
+	if got := told(region.Site{Name: "paris", Regional: "one"}, region.Site{Name: "rome", Regional: "two", PaceSeconds: 300}); got != quick {
+		t.Error("rules for the sites of another regional")
+	}
+	got := told(region.Site{Name: "paris", Regional: "one"}, region.Site{Name: "rome", Regional: "one", PaceSeconds: 300})
+	if !strings.Contains(got, "muster-site-node-every-5m") || strings.Contains(got, "every-10m") || strings.Contains(quick, "every-") {
+		t.Errorf("want rules for 5 minutes alone:\n%s", got)
+	}
+	if got := h.inv.pace(fleet.SiteID{Tenant: "acme", Name: "rome"}); got != 5*time.Minute {
+		t.Errorf("rome is at %s", got)
+	}
+}
 
 // An object whose rule gives too much is named with it, once; others are not.
 func TestFailingObjectsAreNamed(t *testing.T) {

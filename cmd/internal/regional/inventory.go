@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
 
@@ -101,6 +102,27 @@ func (i *inventory) site(id fleet.SiteID) (region.Site, *tenantSites, bool) {
 		return region.Site{}, t, false
 	}
 	return t.Sites[n], t, true
+}
+
+// pace is that of a site that is scraped less than once a minute; 0 of others.
+func (i *inventory) pace(id fleet.SiteID) time.Duration {
+	s, _, _ := i.site(id)
+	return time.Duration(s.PaceSeconds) * time.Second
+}
+
+// paces are those of the slow sites that this regional answers for, sorted.
+func (i *inventory) paces() []time.Duration {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	found := map[time.Duration]bool{}
+	for _, t := range i.tenants {
+		for _, s := range t.Sites {
+			if s.PaceSeconds > 0 && s.Regional == i.regional {
+				found[time.Duration(s.PaceSeconds)*time.Second] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
 }
 
 // share is this regional's part of the quotas of a tenant; 0: it has none.

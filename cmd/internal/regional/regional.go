@@ -115,7 +115,7 @@ func start(env *role.Env, c config.Config, r config.Regional, known *peers.Peers
 	}
 	gw, err := gateway.New(gateway.Options{
 		Disk: env.ShareOfDisk(dir), Hosts: between, Name: r.Name, Listen: r.Listen, Logs: logs, Software: images, TLS: files.ServerConfig(tls.RequestClientCert), Trust: trust(files),
-		Edge: edge.Storage(), Series: series, Self: edge.Appendable(), Forward: queues.Put, ForwardRaw: queues.PutRaw, Upstream: up, Limits: limits(r), Past: window, Memory: r.PushMemory, Logger: env.Log, Registerer: env.Reg,
+		Edge: edge.Storage(), Series: series, Self: edge.Appendable(), Forward: queues.Put, ForwardRaw: queues.PutRaw, Upstream: up, Limits: limits(r), Pace: held.inv.pace, Past: window, Memory: r.PushMemory, Logger: env.Log, Registerer: env.Reg,
 	})
 	if err != nil {
 		return fmt.Errorf("regionals[%s].listen: %w", r.Name, err)

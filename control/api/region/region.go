@@ -102,6 +102,8 @@ type Site struct {
 	// VirtualSites are NAMESPACE/NAME, the namespace as users type it, sorted.
 	VirtualSites []string `json:"virtualSites,omitempty"`
 	LogPolicy    int      `json:"logPolicy,omitempty"`
+	// PaceSeconds is the fleet.Pace of a site that is scraped less than once a minute; 0: as often, or oftener.
+	PaceSeconds int `json:"paceSeconds,omitempty"`
 }
 
 // Rules are a tenant's rules, by name of the object.
