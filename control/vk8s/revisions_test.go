@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,11 +15,13 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -187,94 +188,6 @@ func TestRevisions(t *testing.T) {
 	})
 }
 
-// late is a cache of which a list of ReplicaSets is asked for when something else has happened.
-type late struct {
-	cache.Cache
-	first func()
-}
-
-func (l late) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	if _, ok := list.(*appsv1.ReplicaSetList); ok {
-		l.first()
-	}
-	return l.Cache.List(ctx, list, opts...)
-}
-
-// TestWhatIsLeftBehindIsNotTakenBack: the revisions of a Deployment that is deleted without them are
-// not given back to it, which would be their end, by who has not heard of that yet.
-func TestWhatIsLeftBehindIsNotTakenBack(t *testing.T) {
-	admin, _ := start(t)
-	ctx := t.Context()
-	paris := fleet.SiteID{Tenant: "vk", Name: "paris"}
-	kube := kubernetes.NewForConfigOrDie(admin)
-	deployments, labels, one := kube.AppsV1().Deployments(mine), map[string]string{"app": "left"}, int32(1)
-	sets := func() []appsv1.ReplicaSet {
-		list, err := kube.AppsV1().ReplicaSets(mine).List(ctx, metav1.ListOptions{LabelSelector: "app=left"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return list.Items
-	}
-	var armed atomic.Bool
-	left := make(chan struct{})
-	_, api := summingWith(t, admin, func(o *sum.Options) {
-		informers := o.Cache
-		o.Every, o.Cache = 50*time.Millisecond, late{informers, func() {
-			if !armed.CompareAndSwap(true, false) {
-				return
-			}
-			defer close(left)
-			orphan := metav1.DeletePropagationOrphan
-			if err := deployments.Delete(ctx, "left", metav1.DeleteOptions{PropagationPolicy: &orphan}); err != nil {
-				t.Error(err)
-			}
-			testkit.EventuallyTrue(t, "the Deployment is gone, and the cache has what it left", func() bool {
-				var cached appsv1.ReplicaSetList
-				_, gone := deployments.Get(ctx, "left", metav1.GetOptions{})
-				err := informers.List(ctx, &cached, client.InNamespace(mine), client.MatchingLabels(labels))
-				return err == nil && apierrors.IsNotFound(gone) && len(cached.Items) == 2 && !slices.ContainsFunc(cached.Items, func(rs appsv1.ReplicaSet) bool { return len(rs.OwnerReferences) > 0 })
-			})
-		}}
-	}, map[string][]fleet.SiteID{"left": {paris}}, func(string, fleet.SiteID) string { return `{"replicas":1,"updatedReplicas":1,"readyReplicas":1}` })
-
-	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: mine, Name: "left"}, Spec: appsv1.DeploymentSpec{Replicas: &one, Selector: &metav1.LabelSelector{MatchLabels: labels},
-		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "app:1"}}}}}}
-	if _, err := deployments.Create(ctx, d, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	settled := func(n int) {
-		t.Helper()
-		testkit.EventuallyTrue(t, "its revisions are there, and it says so", func() bool {
-			d, err := deployments.Get(ctx, "left", metav1.GetOptions{})
-			return err == nil && d.Status.ObservedGeneration == d.Generation && len(sets()) == n
-		})
-	}
-	settled(1)
-	patch := []byte(`{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"app:2"}]}}}}`)
-	if err := api.Patch(ctx, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: mine, Name: "left"}}, client.RawPatch(types.StrategicMergePatchType, patch)); err != nil {
-		t.Fatal(err)
-	}
-	settled(2)
-	armed.Store(true)
-	touch := []byte(`{"metadata":{"annotations":{"touched":"yes"}}}`)
-	if err := api.Patch(ctx, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: mine, Name: "left"}}, client.RawPatch(types.MergePatchType, touch)); err != nil {
-		t.Fatal(err)
-	}
-	<-left
-	d.Spec.Template.Spec.Containers[0].Image = "app:2"
-	namesake, err := deployments.Create(ctx, d, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	testkit.EventuallyTrue(t, "both are the namesake's", func() bool {
-		all := sets()
-		return len(all) == 2 && !slices.ContainsFunc(all, func(rs appsv1.ReplicaSet) bool { return !metav1.IsControlledBy(&rs, namesake) })
-	})
-	if err := deployments.Delete(ctx, "left", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // behind is a cache that has not seen yet what workloads were.
 type behind struct{ cache.Cache }
 
@@ -356,4 +269,118 @@ func TestGoingBackInTheSameSecond(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// deaf is a cache whose watch of workloads says nothing while it is stopped, as one that is late.
+type deaf struct {
+	cache.Cache
+	stopped *atomic.Bool
+}
+
+type deafInformer struct {
+	cache.Informer
+	stopped *atomic.Bool
+}
+
+func (d deaf) GetInformer(ctx context.Context, o client.Object, opts ...cache.InformerGetOption) (cache.Informer, error) {
+	i, err := d.Cache.GetInformer(ctx, o, opts...)
+	switch o.(type) {
+	case *appsv1.ReplicaSet, *appsv1.ControllerRevision:
+		return i, err
+	}
+	return deafInformer{i, d.stopped}, err
+}
+
+func (i deafInformer) AddEventHandler(h toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
+	return i.Informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc: func(o any) { h.OnAdd(o, false) },
+		UpdateFunc: func(was, o any) {
+			if !i.stopped.Load() {
+				h.OnUpdate(was, o)
+			}
+		},
+		DeleteFunc: func(o any) {
+			if !i.stopped.Load() {
+				h.OnDelete(o)
+			}
+		},
+	})
+}
+
+// TestWhatIsOrphanedStays: a workload that goes and leaves its revisions behind doesn't take them
+// back, though the controller has not heard yet that it goes.
+func TestWhatIsOrphanedStays(t *testing.T) {
+	admin, _ := start(t)
+	ctx := t.Context()
+	var stopped atomic.Bool
+	var writes atomic.Int64
+	var late cache.Cache
+	c, api := summingWith(t, admin, func(o *sum.Options) {
+		late, o.Every, o.Cache = o.Cache, 10*time.Millisecond, deaf{o.Cache, &stopped}
+		placed := o.Placed
+		o.Placed = func(item string) (sum.Placement, bool) { writes.Add(1); return placed(item) }
+	}, map[string][]fleet.SiteID{"orphans": {{Tenant: "vk", Name: "paris"}}}, func(string, fleet.SiteID) string { return `{"replicas":1,"readyReplicas":1}` })
+	labels, one := map[string]string{"app": "orphans"}, int32(1)
+	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "app:1"}}}}
+	at, selector := metav1.ObjectMeta{Namespace: mine, Name: "orphans"}, &metav1.LabelSelector{MatchLabels: labels}
+	for kind, of := range map[string]struct {
+		workload  client.Object
+		revisions client.ObjectList
+	}{
+		"Deployment":  {&appsv1.Deployment{ObjectMeta: at, Spec: appsv1.DeploymentSpec{Replicas: &one, Selector: selector, Template: template}}, &appsv1.ReplicaSetList{}},
+		"StatefulSet": {&appsv1.StatefulSet{ObjectMeta: at, Spec: appsv1.StatefulSetSpec{Replicas: &one, Selector: selector, Template: template}}, &appsv1.ControllerRevisionList{}},
+	} {
+		stopped.Store(false)
+		if err := api.Create(ctx, of.workload); err != nil {
+			t.Fatal(err)
+		}
+		var revision client.Object
+		owned := func(by client.Reader, n int) error {
+			if err := by.List(ctx, of.revisions, client.InNamespace(mine), client.MatchingLabels(labels)); err != nil {
+				return err
+			}
+			list, err := meta.ExtractList(of.revisions)
+			if err != nil {
+				return err
+			}
+			if len(list) != 1 {
+				return fmt.Errorf("%d revisions", len(list))
+			}
+			revision = list[0].(client.Object)
+			if is := revision.GetOwnerReferences(); len(is) != n {
+				return fmt.Errorf("it is owned by %v", is)
+			}
+			return nil
+		}
+		testkit.Eventually(t, "the revision of the "+kind+" is its own", func() error { return owned(late, 1) })
+		testkit.EventuallyTrue(t, "the controller knows the status that it wrote", func() bool {
+			err := api.Get(ctx, client.ObjectKeyFromObject(of.workload), of.workload)
+			return err == nil && observed(of.workload) == of.workload.GetGeneration()
+		})
+		stopped.Store(true)
+		if err := api.Delete(ctx, of.workload, client.PropagationPolicy(metav1.DeletePropagationOrphan)); err != nil {
+			t.Fatal(err)
+		}
+		testkit.Eventually(t, "it is nobody's", func() error { return owned(late, 0) })
+		began := writes.Load()
+		testkit.EventuallyTrue(t, "the controller looked at it", func() bool {
+			c.Touch([]string{workload.ItemName("apps", kind, mine, "orphans")})
+			return writes.Load() > began+2 // the third begins when the second is over
+		})
+		if err := owned(api, 0); err != nil {
+			t.Errorf("the revision of the %s that is gone: %v", kind, err)
+		} else if err := api.Delete(ctx, revision); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func observed(o client.Object) int64 {
+	switch o := o.(type) {
+	case *appsv1.Deployment:
+		return o.Status.ObservedGeneration
+	case *appsv1.StatefulSet:
+		return o.Status.ObservedGeneration
+	}
+	return 0
 }

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -77,18 +78,18 @@ func ownedBy(o, owner client.Object) bool {
 }
 
 // adopt makes what nobody controls, as kubectl delete --cascade=orphan leaves it, the
-// owner's, as Kubernetes' own controllers do: if the API server has that owner still, since one
-// that is gone takes with it what was given to it late.
+// owner's, as Kubernetes' own controllers do. As they do it looks at the owner anew: what was
+// just orphaned by one that goes would be its own again, and be collected as soon as it is gone.
 func adopt[T client.Object](ctx context.Context, c *Controller, kind string, o T, owner client.Object) (T, error) {
 	if metav1.GetControllerOf(o) != nil || o.GetDeletionTimestamp() != nil {
 		return o, nil
 	}
-	live := metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: kind}}
-	if err := c.o.Client.Get(ctx, client.ObjectKeyFromObject(owner), &live); err != nil {
+	now := owner.DeepCopyObject().(client.Object)
+	if err := c.o.Client.Get(ctx, client.ObjectKeyFromObject(owner), now); err != nil {
 		return o, fmt.Errorf("revisions: adopt %s: %w", o.GetName(), err)
 	}
-	if live.UID != owner.GetUID() || live.DeletionTimestamp != nil {
-		return o, nil
+	if now.GetUID() != owner.GetUID() || now.GetDeletionTimestamp() != nil {
+		return o, fmt.Errorf("revisions: adopt %s: %w", o.GetName(), apierrors.NewNotFound(schema.GroupResource{Group: appsv1.GroupName, Resource: kind}, string(owner.GetUID())))
 	}
 	o = o.DeepCopyObject().(T)
 	o.SetOwnerReferences(append(o.GetOwnerReferences(), controllerRef(kind, owner)...))
