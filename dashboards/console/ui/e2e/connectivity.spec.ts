@@ -1,5 +1,5 @@
 import AxeBuilder from "@axe-core/playwright";
-import { expect, login, MOCK, test } from "./fixtures";
+import { control, expect, login, MOCK, sites, test } from "./fixtures";
 
 test.skip(!MOCK, "counts on the mock's sites");
 
@@ -35,6 +35,18 @@ test("links in a picture and one by one, by keyboard", async ({ page }) => {
   expect((await new AxeBuilder({ page }).analyze()).violations).toEqual([]);
   await page.getByRole("button", { name: "6 h" }).click();
   await expect(page).toHaveURL(/range=6h/);
+});
+
+test("what was between the points of a link's charts is seen, also where its lines are of what went wrong alone", async ({ page }) => {
+  await login(page);
+  const s = (await sites(page)).find((x) => x.colour === "green")!;
+  // Points are twelve minutes apart and end with this minute.
+  const from = (Math.floor(Date.now() / 60_000) - 60 * 12) * 60 + 200;
+  await control(page, "moment", { site: s.name, tenant: s.tenant, signal: "link", from, to: from + 120, value: 7 });
+  await page.goto(`/connectivity/${s.name}?tenant=${s.tenant}&range=24h`);
+  await expect(page.locator("[data-chart=round-trip]").getByRole("img", { name: /highest 7\.?0* ?s/ })).toBeVisible();
+  await expect(page.locator("[data-chart=errors]").getByRole("img", { name: /highest 7\/min/ })).toBeVisible();
+  await expect(page.getByText("the columns go from the least to the largest value")).toHaveCount(1);
 });
 
 test("another grouping, more links, and a query that means none", async ({ page }) => {

@@ -1,4 +1,5 @@
-import { control, expect, login, MOCK, test } from "./fixtures";
+import type { RolloutDetail } from "../src/api/types";
+import { control, expect, get, login, MOCK, test } from "./fixtures";
 
 test.skip(!MOCK, "the rollouts are the mock's");
 
@@ -143,4 +144,16 @@ test("a workload and a site lead to the rollout that moves them", async ({ page 
   await at.getByRole("link").first().click();
   await page.getByRole("listitem").filter({ hasText: "Deployment web" }).getByRole("link", { name: "web" }).click();
   await expect(page.getByRole("heading", { name: "web", level: 1 })).toBeVisible();
+});
+
+test("what was between the points of a long rollout's scores is seen", async ({ page }) => {
+  await login(page);
+  const r = await get<RolloutDetail>(page, "/api/v1/rollouts/shop/web-0c77e1a4?tenant=acme");
+  // Points are five minutes apart.
+  const from = Math.floor(Date.parse(r.startedAt!) / 300_000) * 300 + 3700;
+  await control(page, "moment", { tenant: "acme", signal: "", from, to: from + 60, value: 3 });
+  await page.goto("/rollouts/shop/web-0c77e1a4?tenant=acme");
+  const scores = page.getByRole("region", { name: "Changed against unchanged" });
+  await expect(scores.getByRole("img", { name: /^Score, mean: changed .*lowest 3 at .*; unchanged .*lowest 3 at/ })).toBeVisible();
+  await expect(scores).toContainText("the columns go from the least to the largest value");
 });

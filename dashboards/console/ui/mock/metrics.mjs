@@ -61,7 +61,7 @@ export class MockMetrics {
     const raw = Object.keys(RAW).find((m) => query.includes(m));
     for (const s of sites.slice(0, FEW)) {
       if (/muster_agent_link_|traefik_service_/.test(query)) {
-        for (const [metric, level] of linkSeries(query, s)) series.push({ metric, values: wave(s.name + JSON.stringify(metric), level, start, end, step) });
+        for (const [metric, level] of linkSeries(query, s)) series.push({ metric, values: eventful(s, "link", wave(s.name + JSON.stringify(metric), level, start, end, step)) });
       } else if (signal) {
         const g = s.signals.find((x) => x.name === signal);
         if (g?.known) series.push({ metric: { tenant, site: s.name }, values: readings(s, g, start, end, step) });
@@ -84,6 +84,13 @@ function wave(name, level, start, end, step) {
   for (let t = start; t <= end + 1e-6; t += step) out.push([t, String(level * (1 + depth * Math.sin(t / 9000 + phase)))]);
   return out;
 }
+
+/** Values with the moments of a site (POST /mock/moment) in them. */
+const eventful = (site, signal, values) =>
+  values.flatMap(([t, v]) => {
+    const moment = momentAt(site, signal, t);
+    return moment?.value === null ? [] : [[t, moment ? String(moment.value) : v]];
+  });
 
 /** A signal's readings: as good as ever until the fault, then what it is now. */
 function readings(site, g, start, end, step) {

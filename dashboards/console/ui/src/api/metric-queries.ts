@@ -46,6 +46,9 @@ export function useRange(tenant: string, query: string, range: Range, end?: numb
 /** How long what is between the points may take, in seconds: it is more work than the points. */
 const PATIENCE = 10;
 
+/** For useBetween, where there are too many lines. */
+export const NO_POINTS = { data: undefined, isPlaceholderData: false };
+
 /** What an expression was between the points that were asked for; no points: nothing is asked. */
 export function useBetween(tenant: string, query: string, range: Range, points: { data?: { start: number; end: number } | undefined; isPlaceholderData: boolean }) {
   const over = points.isPlaceholderData ? undefined : points.data;

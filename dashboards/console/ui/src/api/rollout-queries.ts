@@ -1,11 +1,12 @@
 import { keepPreviousData, type QueryClient, useInfiniteQuery, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { useEffect, useState } from "react";
-import { linesOf, promString, type Sample } from "../lib/history";
+import { useEffect, useMemo, useState } from "react";
+import { linesOf, promString, type Range, type Sample } from "../lib/history";
 import { anyOf, cut, type Groups, hasEnded, rolloutKey, type RolloutRef, spread, windowOf } from "../lib/rollouts";
 import { siteKey, type SiteRef } from "../lib/site";
 import { api, Problem, serverNow } from "./client";
 import { keys } from "./keys";
 import { Link as StreamLink, type LinkOptions } from "./link";
+import { useBetween } from "./metric-queries";
 import type { Dimension, Matrix, Rollout, RolloutDetail, RolloutList, RolloutSite, RolloutSiteList } from "./types";
 
 // How often is asked where no stream says what changes: what counts is in one small object.
@@ -143,11 +144,20 @@ export function useRolloutsAtSite(site: SiteRef) {
 export interface Comparison {
   start: number;
   end: number;
+  step: number;
   changed: readonly Sample[];
   unchanged: readonly Sample[];
 }
 
-/** The mean of a score, "" for the site's own, at the sites that changed and at those that did not. */
+/** The mean of a score, "" for the site's own, at some sites; "" for none. */
+function meanOf(sites: readonly string[], dimension: Dimension | ""): string {
+  if (sites.length === 0) return "";
+  const match = `site=~${promString(anyOf(sites))}`;
+  const series = dimension ? `muster_site_health_dimension_score{dimension=${promString(dimension)},${match}}` : `muster_site_health_score{${match}}`;
+  return `avg(max by (site) (${series}))`;
+}
+
+/** The mean of a score at the sites that changed and at those that did not. */
 export function useComparison(r: RolloutDetail, groups: Groups, dimension: Dimension | "") {
   const who = [spread(groups.changed), spread(groups.unchanged)] as const;
   return useQuery({
@@ -155,19 +165,27 @@ export function useComparison(r: RolloutDetail, groups: Groups, dimension: Dimen
     queryFn: async ({ signal }): Promise<Comparison> => {
       const { start, end, step } = windowOf(r, serverNow());
       const ask = async (sites: readonly string[]) => {
-        if (sites.length === 0) return [];
-        const match = `site=~${promString(anyOf(sites))}`;
-        const series = dimension ? `muster_site_health_dimension_score{dimension=${promString(dimension)},${match}}` : `muster_site_health_score{${match}}`;
-        const m = await api<Matrix>("GET", "/api/v1/metrics/query_range", { params: { query: `avg(max by (site) (${series}))`, start, end, step, tenant: r.tenant }, signal });
+        const query = meanOf(sites, dimension);
+        if (!query) return [];
+        const m = await api<Matrix>("GET", "/api/v1/metrics/query_range", { params: { query, start, end, step, tenant: r.tenant }, signal });
         if (m.status === "error") throw new Problem(502, { title: "The query failed", detail: m.error ?? "" });
         return linesOf(m, "", start, end, step).get("") ?? [];
       };
       const [changed, unchanged] = await Promise.all([ask(who[0]), ask(who[1])]);
-      return { start, end, changed, unchanged: cut(unchanged, groups.until) };
+      return { start, end, step, changed, unchanged: cut(unchanged, groups.until) };
     },
     refetchInterval: hasEnded(r.phase) ? 60_000 : 10_000,
     placeholderData: keepPreviousData,
   });
+}
+
+/** What the means were between the points of a comparison. */
+export function useComparisonBetween(r: RolloutDetail, groups: Groups, dimension: Dimension | "", points: { data: Comparison | undefined; isPlaceholderData: boolean }) {
+  const { start, end, step } = points.data ?? { start: 0, end: 0, step: 0 };
+  const range = useMemo<Range>(() => ({ id: `${start}/${step}`, label: "", seconds: end - start, step }), [start, end, step]);
+  const changed = useBetween(r.tenant, meanOf(spread(groups.changed), dimension), range, points);
+  const unchanged = useBetween(r.tenant, meanOf(spread(groups.unchanged), dimension), range, points);
+  return { range, changed: changed.data, unchanged: unchanged.data, error: changed.error ?? unchanged.error };
 }
 
 /** What a person may want of a rollout. */

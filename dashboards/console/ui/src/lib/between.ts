@@ -74,6 +74,12 @@ export function betweenOf(a: BetweenAnswer, key: (metric: Record<string, string>
   return out;
 }
 
+/** For what comes and goes with what is wrong: a time without it is no gap. */
+export const withoutGaps = (steps: ReadonlyMap<string, Between[]>): Map<string, Between[]> => new Map([...steps].map(([name, list]) => [name, list.map((b) => ({ ...b, coverage: 1 }))]));
+
+/** As many lines have their own colours; more would hide each other with what was between their points. */
+export const APART = 8;
+
 /** The lines with what was between their points. What is only there between the points has a line without points. */
 export function withBetween(lines: readonly (Drawn & { key?: string })[], steps: ReadonlyMap<string, Between[]> | undefined): Drawn[] {
   if (!steps) return [...lines];

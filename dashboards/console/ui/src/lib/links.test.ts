@@ -1,5 +1,7 @@
 import { describe, expect, it } from "vitest";
-import { chartsOf, colourOf, COLUMNS, formatMillis, formatRate, linkPath, serviceChartsOf, thicknessOf } from "./links";
+import type { Matrix } from "../api/types";
+import { summarize } from "./history";
+import { chartLines, chartsOf, colourOf, COLUMNS, formatMillis, formatRate, linkPath, serviceChartsOf, thicknessOf } from "./links";
 
 const counts = (green: number, orange: number, red: number, grey = 0) => ({ green, orange, red, grey });
 
@@ -35,5 +37,30 @@ describe("links", () => {
     expect(windows(1200, 3600)).toEqual(new Set(["[1200s]", "[3600s]"]));
     expect(chartsOf("x", 1200, 30)[0]!.query).toContain("last_over_time(");
     expect(linkPath({ tenant: "a b", name: "c/d" }, "6h")).toBe("/connectivity/c%2Fd?tenant=a+b&range=6h");
+  });
+});
+
+describe("the lines of a chart", () => {
+  const chart = (sparse: boolean) => ({ id: "x", title: "Errors", doc: "", query: "q", label: "what", format: String, none: "", sparse });
+  const matrix = (...series: [string, [number, string][]][]): Matrix => ({ status: "success", data: { resultType: "matrix", result: series.map(([what, values]) => ({ metric: (what ? { what } : {}) as Record<string, string>, values })) } });
+  const points = { start: 0, end: 600, matrix: matrix(["push", [[0, "0"], [300, "0"], [600, "0"]]], ["pull", [[0, "0"], [300, "0"], [600, "0"]]]) };
+  const between = {
+    start: 0, end: 600, step: 300,
+    least: matrix(["push", [[300, "0"], [600, "0"]]], ["pull", [[300, "0"]]], ["", [[600, "2"]]]),
+    largest: matrix(["push", [[300, "9"], [600, "0"]]], ["pull", [[300, "0"]]], ["", [[600, "2"]]]),
+    coverage: matrix(["push", [[300, "1"], [600, "1"]]], ["pull", [[300, "0.5"]]], ["", [[600, "0.1"]]]),
+  };
+  it("of what goes wrong are those that were more than zero, be it between two points", () => {
+    expect(chartLines(chart(true), points, 300, undefined)).toEqual([]);
+    expect(chartLines(chart(true), points, 300, between).map((l) => [l.name, summarize(l.samples, l.between)?.max])).toEqual([["Errors", 2], ["push", 9]]);
+  });
+  it("that come and go with what is wrong have no gaps, others do", () => {
+    const covered = (sparse: boolean) => chartLines(chart(sparse), points, 300, between).map((l) => [l.name, l.between?.every((b) => b.coverage === 1)]);
+    expect(covered(true)).toEqual([["Errors", true], ["push", true]]);
+    expect(covered(false)).toEqual([["Errors", true], ["pull", false], ["push", true]]);
+  });
+  it("have names of their own", () => {
+    const names = chartLines(chart(false), { ...points, matrix: matrix(["", [[0, "1"]]], ["push", [[0, "1"]]]) }, 300, between).map((l) => l.name);
+    expect(names).toEqual([...new Set(names)]);
   });
 });

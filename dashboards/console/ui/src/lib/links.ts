@@ -1,8 +1,10 @@
 // What the pages of links show: figures in words, and what charts ask the metric store.
 
-import type { Colour, Counts, Link } from "../api/types";
+import type { Colour, Counts, Link, Matrix } from "../api/types";
+import { type BetweenAnswer, betweenOf, withBetween, withoutGaps } from "./between";
+import type { Line } from "./chart";
 import { DASH, formatCount, formatPercent, formatValue } from "./format";
-import { promString } from "./history";
+import { linesOf, promString, summarize } from "./history";
 import type { SiteRef } from "./site";
 
 /** The page of a site's link. */
@@ -106,4 +108,14 @@ export function serviceChartsOf(site: string, window: number, step: number): Lin
     { id: "service-errors", title: "Errors by service", doc: "Percent of its requests that failed: HTTP status 5xx, with Linkerd what it calls a failure.", query: `100 * ${failed} / (${all} > 0)`, label: "service", format: formatPercent, none: "No request to a service failed in this time.", sparse: true },
     { id: "service-latency", title: "Time to answer by service", doc: "The mean.", query: `${seconds} / (${time("count")} > 0)`, label: "service", format: (v) => formatValue(v, "seconds"), none },
   ];
+}
+
+/** The lines of a chart by name, with what was between their points where that is known. */
+export function chartLines(c: LinkChart, points: { matrix: Matrix; start: number; end: number }, step: number, between: BetweenAnswer | undefined): Line[] {
+  const nameOf = (value: string) => value || c.title;
+  const lines = [...linesOf(points.matrix, c.label, points.start, points.end, step)].map(([value, samples]) => ({ name: nameOf(value), samples }));
+  const steps = between && betweenOf(between, (m) => nameOf(m[c.label] ?? ""));
+  const all = withBetween(lines, c.sparse && steps ? withoutGaps(steps) : steps);
+  // What was there between the points alone is no line of zeros.
+  return all.filter((l) => !c.sparse || (summarize(l.samples, l.between)?.max ?? 0) > 0).sort((a, b) => (a.name < b.name ? -1 : 1));
 }

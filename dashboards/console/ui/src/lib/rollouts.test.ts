@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { RolloutSite, RolloutStep } from "../api/types";
-import { anyOf, atStep, cellsOf, countdown, cut, groupsOf, kindOfChange, parseRolloutFilter, spread, stepsText, windowOf } from "./rollouts";
+import { anyOf, atStep, cellsOf, countdown, cut, cutSteps, groupsOf, kindOfChange, parseRolloutFilter, spread, stepsText, windowOf } from "./rollouts";
 
 const site = (name: string, wave: number, step: RolloutStep): RolloutSite => ({ site: name, wave, step, has: 0 });
 const many = (n: number, step: (i: number) => RolloutStep) => Array.from({ length: n }, (_, i) => site(`s${i}`, 1, step(i)));
@@ -63,6 +63,13 @@ it("the window goes on for a while after the end, never beyond now", () => {
   const w = windowOf({ ...r, endedAt: null }, end);
   expect(w.start * 1000).toBeLessThan(Date.parse(r.startedAt));
   expect((w.end - w.start) / w.step).toBeLessThanOrEqual(151);
+});
+
+it("what came after a moment is cut off, and with it what was between two points around it", () => {
+  const steps = [0, 60, 120].map((from) => ({ from, to: from + 60, least: 1, largest: 2, coverage: 1 }));
+  expect(cutSteps(steps, 90).map((b) => b.to)).toEqual([60]);
+  expect(cutSteps(steps, 120).map((b) => b.to)).toEqual([60, 120]);
+  expect(cutSteps(steps, undefined)).toEqual(steps);
 });
 
 it("countdowns", () => {

@@ -2,6 +2,7 @@
 // made of, and how the list is filtered.
 
 import type { Rollout, RolloutCounts, RolloutDetail, RolloutPhase, RolloutSite, RolloutStep } from "../api/types";
+import type { Between } from "./between";
 import type { Sample } from "./history";
 import { parseTime } from "./time";
 
@@ -178,6 +179,9 @@ export function windowOf(r: Pick<Rollout, "createdAt" | "startedAt" | "endedAt">
 
 /** The samples before a moment. */
 export const cut = (line: readonly Sample[], until: number | undefined): Sample[] => line.map(([t, v]) => [t, until !== undefined && t > until ? null : v]);
+
+/** The steps that end before a moment: one with it inside has what came after. */
+export const cutSteps = (steps: readonly Between[], until: number | undefined): Between[] => steps.filter((b) => until === undefined || b.to <= until);
 
 /** The time left until a moment: "in 42 s", "in 3 min 10 s", "any moment". */
 export function countdown(at: number, now: number): string {

@@ -1,7 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { useEffect, useMemo, useState } from "react";
 import { useLocation, useSearch } from "wouter";
-import { MAX_SERIES, useBetween, useMarks, useNames, useRange } from "../api/metric-queries";
+import { MAX_SERIES, NO_POINTS, useBetween, useMarks, useNames, useRange } from "../api/metric-queries";
 import { Problem } from "../api/client";
 import { sessionQuery } from "../api/queries";
 import { useMetricTenants } from "../api/rights";
@@ -13,7 +13,7 @@ import { MarkedEvents, MarkPicker, useKinds } from "../components/marks";
 import { RangePicker } from "../components/range-picker";
 import { useTitle } from "../components/shell";
 import { Empty, ProblemNote, Skeleton } from "../components/states";
-import { betweenOf, hasBetween, withBetween } from "../lib/between";
+import { APART, betweenOf, hasBetween, withBetween } from "../lib/between";
 import { type Line, lineVariable } from "../lib/chart";
 import { DASH, formatValue, plural } from "../lib/format";
 import { linesByName, type Range, summarize } from "../lib/history";
@@ -30,9 +30,6 @@ const EXAMPLES = [
 ] as const;
 
 const DRAWN = 24;
-/** As many lines have their own colours; more would hide each other with what was between their points. */
-const APART = 8;
-const NOTHING = { data: undefined, isPlaceholderData: false };
 
 /** PromQL over whatever the fleet's store has: typed with completion, shown as chart and table. */
 export function ExplorePage() {
@@ -118,7 +115,7 @@ function Answer({ tenant, asked, onNow }: { tenant: string; asked: ReturnType<ty
   const unit = unitOf(asked.query);
   const format = useMemo(() => (v: number) => formatValue(v, unit), [unit]);
   const many = (data?.matrix.data?.result.length ?? 0) > APART;
-  const between = useBetween(tenant, asked.query, asked.span, many ? NOTHING : range);
+  const between = useBetween(tenant, asked.query, asked.span, many ? NO_POINTS : range);
   const all = useMemo<Line[]>(() => (data ? withBetween(linesByName(data.matrix, data.start, data.end, asked.span.step), between.data && betweenOf(between.data, withoutName)) : []), [data, between.data, asked.span.step]);
   const lines = useMemo(() => (alone ? all.filter((l) => l.name === alone) : all.slice(0, DRAWN)), [all, alone]);
   const error = range.error;

@@ -1,18 +1,19 @@
 import { useMemo } from "react";
 import { Link, useLocation, useSearch } from "wouter";
 import { useLink } from "../api/link-queries";
-import { useRange } from "../api/metric-queries";
+import { NO_POINTS, useBetween, useRange } from "../api/metric-queries";
 import type { Link as SiteLink } from "../api/types";
+import { BetweenNote } from "../components/between-note";
 import { Chart } from "../components/chart";
 import { RangePicker } from "../components/range-picker";
 import { Shape } from "../components/shape";
 import { useTitle } from "../components/shell";
 import { Empty, ProblemNote, Skeleton } from "../components/states";
-import type { Line } from "../lib/chart";
+import { APART } from "../lib/between";
 import { exploreHref } from "../lib/explore";
 import { formatScore } from "../lib/format";
-import { linesOf, type Range, rangeOf } from "../lib/history";
-import { chartsOf, COLUMNS, formatMillis, linkPath, type LinkChart, serviceChartsOf } from "../lib/links";
+import { type Range, rangeOf } from "../lib/history";
+import { chartLines, chartsOf, COLUMNS, formatMillis, linkPath, type LinkChart, serviceChartsOf } from "../lib/links";
 import { signalPath, sitePath } from "../lib/site";
 
 /** The link of one site: how it is, and what went over it in a time. */
@@ -101,6 +102,9 @@ function Loaded({ link: l, range }: { link: SiteLink; range: Range }) {
           <dd>{formatMillis(l.handshake)}</dd>
         </div>
       </dl>
+      <p className="muted small">
+        <BetweenNote range={range} known error={null} />
+      </p>
       <div className="link-charts">
         {charts.map((c) => (
           <LinkChartCard key={c.id} chart={c} tenant={l.tenant} of={`${c.title} of ${l.site} over the last ${range.label}`} range={range} />
@@ -127,11 +131,9 @@ function Loaded({ link: l, range }: { link: SiteLink; range: Range }) {
 function LinkChartCard({ chart: c, tenant, of, range }: { chart: LinkChart; tenant: string; of: string; range: Range }) {
   const query = useRange(tenant, c.query, range);
   const data = query.data;
-  const lines = useMemo(() => {
-    if (!data) return [];
-    const all: Line[] = [...linesOf(data.matrix, c.label, data.start, data.end, range.step)].map(([name, samples]) => ({ name: name || c.title, samples }));
-    return all.filter((x) => !c.sparse || x.samples.some(([, v]) => v !== null && v > 0)).sort((a, b) => (a.name < b.name ? -1 : 1));
-  }, [data, c, range.step]);
+  const many = (data?.matrix.data?.result.length ?? 0) > APART;
+  const between = useBetween(tenant, c.query, range, many ? NO_POINTS : query);
+  const lines = useMemo(() => (data ? chartLines(c, data, range.step, between.data) : []), [data, between.data, c, range.step]);
   return (
     <section className="card" aria-label={c.title} data-chart={c.id}>
       <header>
@@ -159,7 +161,9 @@ function LinkChartCard({ chart: c, tenant, of, range }: { chart: LinkChart; tena
             )}
           </>
         )}
-        <p className="muted small">{c.doc}</p>
+        <p className="muted small">
+          {c.doc} {(many || between.error !== null) && <BetweenNote range={range} known={false} error={between.error} tooMany={many} />}
+        </p>
       </div>
     </section>
   );

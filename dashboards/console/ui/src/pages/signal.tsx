@@ -10,7 +10,7 @@ import { RangePicker } from "../components/range-picker";
 import { Shape } from "../components/shape";
 import { useTitle } from "../components/shell";
 import { Empty, ProblemNote, Skeleton } from "../components/states";
-import { betweenOf, withBetween } from "../lib/between";
+import { betweenOf, withBetween, withoutGaps } from "../lib/between";
 import { bandsOf, type Line } from "../lib/chart";
 import { dimensionName } from "../lib/colour";
 import { DASH, formatValue } from "../lib/format";
@@ -66,10 +66,8 @@ function Loaded({ site, signal: s }: { site: SiteDetail; signal: Signal }) {
   const lines = useMemo<Line[]>(() => {
     if (!data) return [];
     const samples = linesOf(data.matrix, "site", data.start, data.end, range.step).get(site.name);
-    // A series of a sparse signal comes and goes with what is wrong: that is no gap.
     const steps = between.data && betweenOf(between.data, (m) => ((m.site ?? "") === site.name ? s.name : undefined));
-    const all = s.sparse && steps ? new Map([...steps].map(([name, list]) => [name, list.map((b) => ({ ...b, coverage: 1 }))])) : steps;
-    return withBetween(samples ? [{ name: s.name, samples }] : [], all);
+    return withBetween(samples ? [{ name: s.name, samples }] : [], s.sparse && steps ? withoutGaps(steps) : steps);
   }, [data, between.data, range.step, site.name, s.name, s.sparse]);
   const bands = useMemo(() => bandsOf(s.good, s.bad), [s.good, s.bad]);
   const marks = useMemo(() => marksOf(happened.events, data?.start ?? 0, data?.end ?? 0), [happened.events, data?.start, data?.end]);

@@ -1,13 +1,15 @@
 import { useMemo, useState } from "react";
-import { useComparison } from "../api/rollout-queries";
+import { useComparison, useComparisonBetween } from "../api/rollout-queries";
 import type { Dimension, RolloutDetail, RolloutSite } from "../api/types";
+import { BetweenNote } from "../components/between-note";
 import { Chart } from "../components/chart";
 import { ProblemNote, Skeleton } from "../components/states";
+import { type BetweenAnswer, betweenOf } from "../lib/between";
 import { DIMENSIONS, dimensionName } from "../lib/colour";
 import { type Line, type Mark, SCORE_BANDS } from "../lib/chart";
 import { formatScore, plural } from "../lib/format";
 import { summarize } from "../lib/history";
-import { groupsOf } from "../lib/rollouts";
+import { cutSteps, groupsOf } from "../lib/rollouts";
 import { parseTime } from "../lib/time";
 
 /** The scores of what changed and of what did not, over the time of the rollout. */
@@ -16,6 +18,7 @@ export function RolloutScores({ rollout: r, sites }: { rollout: RolloutDetail; s
   const groups = useMemo(() => groupsOf(r, sites), [r, sites]);
   const query = useComparison(r, groups, dimension);
   const c = query.data;
+  const between = useComparisonBetween(r, groups, dimension, query);
   const moments = useMemo(() => {
     const out = r.waves.flatMap((w): Mark[] => {
       const t = parseTime(w.startedAt);
@@ -29,11 +32,12 @@ export function RolloutScores({ rollout: r, sites }: { rollout: RolloutDetail; s
   const resting = groups.unchanged.length > 0;
   const lines = useMemo<Line[]>(() => {
     if (!c) return [];
-    const all = [{ name: "changed", samples: c.changed }, { name: "unchanged", samples: c.unchanged, dashed: true }];
+    const steps = (a: BetweenAnswer | undefined) => (a && betweenOf(a, () => "").get("")) ?? [];
+    const all = [{ name: "changed", samples: c.changed, between: steps(between.changed) }, { name: "unchanged", samples: c.unchanged, between: cutSteps(steps(between.unchanged), groups.until), dashed: true }];
     return all.filter((_, i) => i === 0 || resting);
-  }, [c, resting]);
+  }, [c, between.changed, between.unchanged, groups.until, resting]);
   const name = dimension ? dimensionName[dimension] : "Score";
-  const known = c && (summarize(c.changed) || summarize(c.unchanged));
+  const known = c && lines.some((l) => summarize(l.samples, l.between));
   return (
     <section className="card" aria-label="Changed against unchanged">
       <header>
@@ -65,6 +69,9 @@ export function RolloutScores({ rollout: r, sites }: { rollout: RolloutDetail; s
               )}
             </ul>
             <Chart label={`${name}, mean`} lines={lines} marks={moments} bands={SCORE_BANDS} start={c.start} end={c.end} height={190} axis />
+            <p className="muted small">
+              <BetweenNote range={between.range} known={between.changed !== undefined || between.unchanged !== undefined} error={between.error} />
+            </p>
           </>
         )}
       </div>
