@@ -3,6 +3,7 @@
 import { spawn } from "node:child_process";
 import { mkdirSync } from "node:fs";
 import { chromium } from "@playwright/test";
+import { EXAMPLES } from "./routes.mjs";
 
 const only = process.argv[2] ?? "";
 const look = new RegExp(process.argv[3] ?? "");
@@ -20,11 +21,8 @@ const args = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run
 const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args });
 mkdirSync("screenshots", { recursive: true });
 
-const worst = async (page) => {
-  const r = await page.request.get(`${base}/api/v1/health/sites?limit=1000`);
-  const s = (await r.json()).sites.filter((x) => x.reasons.length > 1 && x.colour === "red").sort((a, b) => b.reasons.length - a.reasons.length)[0];
-  return `/sites/${s.name}?tenant=${s.tenant}`;
-};
+const get = (page) => async (path) => (await page.request.get(base + path)).json();
+const worst = (page) => EXAMPLES["/sites/:name"].address(get(page));
 /** A site whose disk was full, and whose score was low, for an hour, and which said nothing for three. */
 const eventful = async (page) => {
   const s = (await (await page.request.get(`${base}/api/v1/health/sites?limit=1000`)).json()).sites.find((x) => x.colour === "green" && x.name.length % 3 !== 0);
@@ -34,7 +32,7 @@ const eventful = async (page) => {
   return s;
 };
 const PAGES = {
-  fleet: async (p) => p.goto(`${base}/`),
+  ...Object.fromEntries(Object.values(EXAMPLES).map(({ name, address }) => [name, async (p) => p.goto(base + (await address(get(p))))])),
   "fleet-zoomed": async (p) => {
     await p.goto(`${base}/`);
     await p.locator(".marker.cluster").first().focus();
@@ -49,9 +47,7 @@ const PAGES = {
     for (let i = 0; i < 6; i++) await p.getByRole("button", { name: "Zoom in" }).click();
     await p.waitForTimeout(3000);
   },
-  sites: async (p) => p.goto(`${base}/sites`),
-  connectivity: async (p) => p.goto(`${base}/connectivity`),
-  explore: async (p) => p.goto(`${base}/explore`),
+  "explore-begin": async (p) => p.goto(`${base}/explore`),
   "explore-30d": async (p) => p.goto(`${base}/explore?tenant=acme&range=30d&query=${encodeURIComponent("sum by (site) (node_load1)")}`),
   "signal-30d": async (p) => {
     const site = await eventful(p);
@@ -70,10 +66,6 @@ const PAGES = {
     await p.getByRole("button", { name: /^Silence these 3 groups/ }).click();
   },
   loudest: async (p) => p.goto(`${base}/alerts?tab=loudest`),
-  load: async (p) => p.goto(`${base}/load`),
-  "virtual-sites": async (p) => p.goto(`${base}/virtual-sites`),
-  "virtual-site": async (p) => p.goto(`${base}/virtual-sites/shared/all-eu?tenant=acme`),
-  site: async (p) => p.goto(base + (await worst(p))),
   "site-reset": async (p) => {
     await p.goto(base + (await worst(p)));
     await p.getByRole("button", { name: "Reset…" }).click();
@@ -89,8 +81,6 @@ const PAGES = {
     }
     await card.getByText("The site is asked").scrollIntoViewIfNeeded();
   },
-  score: async (p) => p.goto(base + (await worst(p)).replace("?", "/score?")),
-  logs: async (p) => p.goto(`${base}/logs?tenant=acme`),
   "logs-line": async (p) => {
     await p.goto(`${base}/logs?tenant=acme&severity=critical,error&range=24h`);
     await p.locator(".log-row").nth(2).click();
@@ -99,12 +89,6 @@ const PAGES = {
   "logs-fault": async (p) => {
     await p.goto(`${base}/logs?tenant=acme&query=${encodeURIComponent("refused AND (")}`);
     await p.getByRole("button", { name: "How to write a query" }).click();
-  },
-  timeline: async (p) => p.goto(`${base}/timeline`),
-  alerts: async (p) => p.goto(`${base}/alerts`),
-  alert: async (p) => {
-    await p.goto(`${base}/alerts`);
-    await p.locator("[data-alert] a").first().click();
   },
   silence: async (p) => {
     await p.goto(`${base}/alerts`);
@@ -121,33 +105,21 @@ const PAGES = {
     await p.goto(`${base}/virtual-sites/shared/all-eu?tenant=acme`);
     await p.getByRole("button", { name: "Plan…" }).click();
   },
-  registrations: async (p) => p.goto(`${base}/registrations`),
   approve: async (p) => {
     await p.goto(`${base}/registrations`);
     await p.getByRole("button", { name: /^Approve/ }).first().click();
   },
-  policies: async (p) => p.goto(`${base}/policies`),
-  workloads: async (p) => p.goto(`${base}/workloads`),
   "workloads-none": async (p) => p.goto(`${base}/workloads?tenant=acme&in=lab/vk8s`),
   "workloads-teach": async (p) => {
     await p.route("**/api/v1/vk8s", (r) => r.fulfill({ json: { virtualKubernetes: [] } }));
     await p.goto(`${base}/workloads`);
-  },
-  workload: async (p) => {
-    await p.goto(`${base}/workloads`);
-    await p.locator("[data-workload='Deployment/checkout'] a").click();
-  },
-  "pod-log": async (p) => {
-    await p.goto(`${base}/workloads`);
-    await p.locator("[data-workload='Deployment/checkout'] a").first().click();
-    await p.getByRole("link", { name: /^Log of / }).first().click();
   },
   "pod-delete": async (p) => {
     await p.goto(`${base}/workloads`);
     await p.locator("[data-workload='Deployment/checkout'] a").first().click();
     await p.getByRole("button", { name: /^Delete / }).first().click();
   },
-  deploy: async (p) => {
+  "deploy-checked": async (p) => {
     await p.goto(`${base}/workloads/deploy`);
     await p.getByRole("button", { name: "Start from an example" }).click();
     await p.getByLabel("Virtual site").selectOption({ index: 1 });
@@ -158,18 +130,11 @@ const PAGES = {
     await p.getByRole("textbox").fill("apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: web\n  annotations:\n    ves.io/workload-flavor: huge\n---\napiVersion: v1\nkind: Widget\nmetadata:\n  name: x\n");
     await p.getByRole("button", { name: "Check" }).click();
   },
-  "virtual-hosts": async (p) => p.goto(`${base}/virtual-hosts`),
-  "virtual-host": async (p) => p.goto(`${base}/virtual-hosts/shop/prices?tenant=acme`),
   "virtual-host-fails": async (p) => p.goto(`${base}/virtual-hosts/shop/stock?tenant=acme&part=consumes`),
-  rollouts: async (p) => p.goto(`${base}/rollouts`),
   "rollouts-none": async (p) => p.goto(`${base}/rollouts?q=nothing-such`),
   "rollouts-teach": async (p) => {
     await p.route("**/api/v1/rollouts?**", (r) => r.fulfill({ json: { total: 0, rollouts: [] } }));
     await p.goto(`${base}/rollouts`);
-  },
-  rollout: async (p) => {
-    await p.goto(`${base}/rollouts`);
-    await p.locator("[data-rollout='web-5b21c9d0'] a").click();
   },
   "rollout-back": async (p) => {
     await p.goto(`${base}/rollouts`);
@@ -184,9 +149,7 @@ const PAGES = {
     await p.locator("[data-rollout='web-5b21c9d0'] a").click();
     await p.getByRole("button", { name: /^Promote/ }).click();
   },
-  cost: async (p) => p.goto(`${base}/cost`),
   "cost-tenants": async (p) => p.goto(`${base}/cost?by=tenant&sort=cpu`),
-  "site-cost": async (p) => p.goto(base + (await worst(p)).replace("?", "/cost?")),
   "not-found": async (p) => p.goto(`${base}/nowhere`),
   "virtual-hosts-none": async (p) => {
     await p.route("**/api/v1/virtualhosts?**", (r) => r.fulfill({ json: { virtualHosts: [] } }));
