@@ -234,6 +234,7 @@ func TestLongTimeframes(t *testing.T) {
 	}{
 		{"{type: frequency, num_events: 5, timeframe: 960h}", ninth(), 40, []string{"R{site=paris}@37"}},
 		{"{type: frequency, num_events: 5, timeframe: 720h}", ninth(), 80, nil},
+		{"{type: frequency, num_events: 2, timeframe: 480h, keep_firing_for: 24h}", ninth(), 40, []string{"R{site=paris}@10", "R{site=paris}@28"}}, // each its own
 		{"{type: cardinality, cardinality_field: labels.user, max_cardinality: 4, timeframe: 960h}", ninth(user), 40, []string{"R{site=paris}@37"}},
 		{"{type: cardinality, cardinality_field: labels.user, max_cardinality: 4, timeframe: 720h}", ninth(user), 80, nil},
 		{"{type: spike, spike_height: '3', spike_type: up, timeframe: 840h}", all(every(7*day, 0, 70*day, at(0, "paris", "x")), every(day, 70*day, 84*day, at(0, "paris", "x"))), 84, []string{"R{site=paris}@81"}},
@@ -270,6 +271,7 @@ func TestLongTimeframes(t *testing.T) {
 				}
 				got = append(got, fmt.Sprintf("%s@%d", id, int(n)/day))
 			}
+			slices.Sort(got)
 			w.expect("raised", got, c.want...)
 			learned := t0
 			for _, q := range w.src.queries {
