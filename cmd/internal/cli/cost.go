@@ -1,8 +1,12 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"maps"
+	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -60,7 +64,7 @@ tenant's limit of series.
 					q.Set("cursor", all.NextCursor)
 				}
 				q.Set("limit", strconv.Itoa(min(limit-have, 1000)))
-				if err := a.get(cmd.Context(), wire.CostPath, q, &page); err != nil {
+				if err := a.getOfRegionals(cmd.Context(), cmd.ErrOrStderr(), wire.CostPath, q, &page, func() []wire.MissingRegion { return page.MissingRegions }); err != nil {
 					return err
 				}
 				if all != nil {
@@ -105,7 +109,7 @@ series, spec.dropLabels with spec.aggregations makes fewer of them.`,
 				q.Set("site", args[0])
 			}
 			var page wire.NamesPage
-			if err := a.get(cmd.Context(), wire.CostNamesPath, q, &page); err != nil {
+			if err := a.getOfRegionals(cmd.Context(), cmd.ErrOrStderr(), wire.CostNamesPath, q, &page, func() []wire.MissingRegion { return page.MissingRegions }); err != nil {
 				return err
 			}
 			printMissing(cmd.ErrOrStderr(), page.MissingRegions)
@@ -132,6 +136,27 @@ series, spec.dropLabels with spec.aggregations makes fewer of them.`,
 	g.addOutput(cmd)
 	g.addConsole(cmd)
 	return cmd
+}
+
+// getOfRegionals tells progress who is late, and asks again for as long as they may take. missing is of out.
+func (a *api) getOfRegionals(ctx context.Context, progress io.Writer, path string, q url.Values, out any, missing func() []wire.MissingRegion) error {
+	hasty := maps.Clone(q)
+	hasty.Set("patience", patience.String())
+	if err := a.get(ctx, path, hasty, out); err != nil {
+		return err
+	}
+	var late []string
+	for _, m := range missing() {
+		if m.Late {
+			late = append(late, printable(m.Region))
+		}
+	}
+	if len(late) == 0 {
+		return nil
+	}
+	fmt.Fprintf(progress, "no answer yet from %s: waiting\n", strings.Join(late, ", "))
+	reflect.ValueOf(out).Elem().SetZero() // what the second answer leaves out is not the first one's
+	return a.get(ctx, path, q, out)
 }
 
 func printMissing(w io.Writer, missing []wire.MissingRegion) {

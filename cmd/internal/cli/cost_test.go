@@ -39,7 +39,7 @@ func TestCost(t *testing.T) {
 	if !strings.Contains(errOut, "regional two is missing from these figures: it can't be reached") {
 		t.Errorf("stderr: %q", errOut)
 	}
-	if want := "by=site&limit=20&sort=cpu&tenant=acme&virtualSite=all-eu|by=site&cursor=c1&limit=18&sort=cpu&tenant=acme&virtualSite=all-eu"; strings.Join(asked, "|") != want {
+	if want := "by=site&limit=20&patience=2s&sort=cpu&tenant=acme&virtualSite=all-eu|by=site&cursor=c1&limit=18&patience=2s&sort=cpu&tenant=acme&virtualSite=all-eu"; strings.Join(asked, "|") != want {
 		t.Errorf("asked %v", asked)
 	}
 	if out, _, err = run(t, t.Context(), h, "cost", "--by", "virtualsite", "-n", "2", "-o", "wide"); err != nil || !strings.Contains(out, "shared/s3      acme     3       300") || !strings.Contains(out, "REGIONALS") || !strings.Contains(out, "2 of 3; more with -n") {
@@ -50,6 +50,27 @@ func TestCost(t *testing.T) {
 	}
 	if _, _, err = run(t, t.Context(), h, "cost", "-n", "0"); err == nil || !strings.Contains(err.Error(), "--limit") {
 		t.Errorf("%v", err)
+	}
+}
+
+// Who is late is told, and the figures are those of all.
+func TestCostDoesNotWaitSilently(t *testing.T) {
+	h := func(w http.ResponseWriter, r *http.Request) {
+		n, missing := int64(300), []wire.MissingRegion{}
+		if r.URL.Query().Get("patience") != "" {
+			n, missing = 100, []wire.MissingRegion{{Region: "two", Reason: "has not answered yet, after 2s", Late: true}}
+		}
+		if r.URL.Path == wire.CostNamesPath {
+			_ = json.NewEncoder(w).Encode(wire.NamesPage{Series: n, MissingRegions: missing})
+			return
+		}
+		_ = json.NewEncoder(w).Encode(wire.CostPage{By: wire.CostBySite, Total: 1, Rows: []wire.CostRow{{Tenant: "acme", Name: "paris", Use: wire.Use{Series: n}}}, Sum: wire.Use{Series: n}, MissingRegions: missing})
+	}
+	for _, verb := range [][]string{{"cost"}, {"cost", "names", "paris"}} {
+		out, errOut, err := run(t, t.Context(), h, verb...)
+		if err != nil || errOut != "no answer yet from two: waiting\n" || !strings.Contains(out, "300") || strings.Contains(out, "100") {
+			t.Errorf("%v: %v, %q\n%s", verb, err, errOut, out)
+		}
 	}
 }
 
