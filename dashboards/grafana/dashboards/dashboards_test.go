@@ -169,6 +169,46 @@ func TestNoDataSourceIsHardCoded(t *testing.T) {
 	}
 }
 
+// The map is drawn of what Grafana has: an edge's Grafana may reach no tile server.
+func TestMapsAskNoTileServer(t *testing.T) {
+	type layer struct {
+		Type   string
+		Config struct{ Src string }
+	}
+	maps := 0
+	for _, d := range all(t) {
+		var doc struct {
+			Panels []struct {
+				Type    string
+				Options struct {
+					Basemap layer
+					Layers  []layer
+				}
+			}
+		}
+		if err := json.Unmarshal(d.JSON, &doc); err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range doc.Panels {
+			if p.Type != "geomap" {
+				continue
+			}
+			maps++
+			if b := p.Options.Basemap; b.Type != "geojson" || !strings.HasPrefix(b.Config.Src, "public/maps/") {
+				t.Errorf("%s: below the map is %+v", d.UID, b)
+			}
+			for _, l := range p.Options.Layers {
+				if l.Type != "markers" {
+					t.Errorf("%s: a layer of %s, which may be tiles", d.UID, l.Type)
+				}
+			}
+		}
+	}
+	if maps == 0 {
+		t.Error("there is no map")
+	}
+}
+
 // The samples provision what the dashboards ask for.
 func TestSamples(t *testing.T) {
 	const dir = "../../../deploy/samples/grafana/"
