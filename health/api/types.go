@@ -122,7 +122,7 @@ type Signal struct {
 	Unit      string          `json:"unit"`
 	Source    string          `json:"source"`
 	AsOf      *time.Time      `json:"asOf"`
-	// Query is the signal's PromQL as its policy has it.
+	// Query is the signal's PromQL as its policy has it; at a site that is scraped seldom, with wider windows.
 	Query string `json:"query"`
 	// Sparse: no series means that nothing is wrong.
 	Sparse bool `json:"sparse"`
@@ -391,6 +391,7 @@ func DetailOf(s *engine.Site, asOf time.Time) SiteDetail {
 	out.Signals = make([]Signal, len(s.State.Signals))
 	for i := range s.State.Signals {
 		out.Signals[i] = signalOf(&s.State.Model.Signals[i], &s.State.Signals[i], s.State.NoteOf(i).Err)
+		out.Signals[i].Query = s.Query(&s.State.Model.Signals[i])
 	}
 	return out
 }

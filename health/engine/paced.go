@@ -57,6 +57,20 @@ func patient(m *health.Model, pace time.Duration) *health.Model {
 // between two scrapes, as the quickest ones are once.
 func askedEvery(pace time.Duration) int { return max(1, int(pace/(75*time.Second))) }
 
+// Query is a signal's query as it is asked at the site, for whoever can't say how far PromQL is to look back.
+func (s *Site) Query(signal *health.Signal) string {
+	pace := paceOf(s.Site)
+	expr, err := parser.ParseExpr(signal.Query)
+	if pace == 0 || err != nil || signal.Name == health.SignalUplink || signal.Name == health.SignalFlapping {
+		return signal.Query
+	}
+	expr = promexpr.Paced(expr, pace)
+	if d := fleet.Lookback(pace); d > lookback {
+		expr = promexpr.Held(expr, d)
+	}
+	return expr.String()
+}
+
 // patience is how long a site that never had a stream may be without an acknowledged push.
 func (o *Options) patience(site *inventory.Site) time.Duration {
 	if pace := paceOf(site); pace > fleet.Quick {

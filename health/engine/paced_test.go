@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -124,7 +125,7 @@ func TestEachPaceIsSeenWhole(t *testing.T) {
 	})
 }
 
-// tried holds together what a policy that somebody tries and the same in force say at one moment.
+// tried holds together what a policy that somebody tries, the same in force, and a chart say at one moment.
 func (s *scraped) tried() {
 	candidate := &v1alpha1.HealthPolicy{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Spec: specOf(s.e.opts.Shipped)}
 	trial, err := s.e.Try(s.t.Context(), "a", candidate, 0)
@@ -140,6 +141,13 @@ func (s *scraped) tried() {
 			live := s.signal(site.Site.ID.String(), m.Signals[i].Name)
 			if after.Value != live.Value || after.Known != live.Known || before.Value != live.Value || after.Score != live.Score {
 				s.t.Errorf("%s: %s is %+v when tried, %+v in force", site.Site.ID, m.Signals[i].Name, after, live)
+			}
+			// And what a chart shows of it, which asks without more ado.
+			if q := site.Site.Query(&m.Signals[i]); m.Signals[i].Name != health.SignalUplink {
+				got := s.reg.ask(s.t, q)[labels.FromStrings("site", site.Site.ID.Name, "tenant", "a").String()]
+				if math.Abs(got-live.Value) > 1e-9 {
+					s.t.Errorf("%s: %s: %s is %v, want %v", site.Site.ID, m.Signals[i].Name, q, got, live.Value)
+				}
 			}
 		}
 	}

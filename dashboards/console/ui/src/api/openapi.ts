@@ -2499,7 +2499,7 @@ export interface components {
             source: string;
             /** Format: date-time */
             asOf: string | null;
-            /** @description Its PromQL as the policy has it */
+            /** @description Its PromQL as the policy has it; at a site that is scraped seldom, with wider windows */
             query: string;
             /** @description No series means that nothing is wrong */
             sparse: boolean;
