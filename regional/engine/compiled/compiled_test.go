@@ -35,6 +35,7 @@ type store struct {
 	ng         *promql.Engine
 	rng        *rand.Rand
 	now        int64
+	lookback   map[*compiled.Program]time.Duration // if it is another one than PromQL's
 }
 
 func newStore(t *testing.T, seed uint64) *store {
@@ -48,7 +49,7 @@ func newStore(t *testing.T, seed uint64) *store {
 	t.Cleanup(func() { _ = db.Close() })
 	ng := promql.NewEngine(promql.EngineOpts{MaxSamples: 1e7, Timeout: time.Minute})
 	t.Cleanup(func() { _ = ng.Close() })
-	return &store{t: t, db: db, kept: compiled.NewRecent(), runs: compiled.NewRecent(), ng: ng, rng: rand.New(rand.NewPCG(seed, 1)), now: 1_700_000_000_000}
+	return &store{t: t, db: db, kept: compiled.NewRecent(), runs: compiled.NewRecent(), ng: ng, rng: rand.New(rand.NewPCG(seed, 1)), now: 1_700_000_000_000, lookback: map[*compiled.Program]time.Duration{}}
 }
 
 func (s *store) append(ls labels.Labels, at int64, v float64) {
@@ -98,7 +99,7 @@ func (s *store) same(text string, p *compiled.Program, at int64) bool {
 	} else if err != nil {
 		s.t.Fatalf("%s: %v", text, err)
 	}
-	q, err := s.ng.NewInstantQuery(context.Background(), s.db, nil, text, time.UnixMilli(at))
+	q, err := s.ng.NewInstantQuery(context.Background(), s.db, promql.NewPrometheusQueryOpts(false, s.lookback[p]), text, time.UnixMilli(at))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -198,7 +199,9 @@ func TestSameAsPromQL(t *testing.T) {
 		if each.MatchString(text) {
 			kept = s.kept
 		}
-		p, err := compiled.Compile(text, compiled.Lookback, kept)
+		lookback := []time.Duration{45 * time.Second, compiled.Lookback, 2 * compiled.Lookback}[len(texts)%3]
+		p, err := compiled.Compile(text, lookback, kept)
+		s.lookback[p] = lookback
 		if errors.Is(err, compiled.ErrUnsupported) {
 			continue
 		} else if err != nil {
