@@ -18,7 +18,7 @@ export GOFLAGS := -buildvcs=false
 # time from a fresh clone to a running demo.
 
 .DEFAULT_GOAL := help
-.PHONY: help build ui lint-ui plugin grafana-plugin image demo test test-go test-grafana test-ui test-e2e test-neighbour test-scenarios test-kill test-kubectl test-objects test-buckets test-senders loadtest quiet check tidy-check lint generate fmt-check generated-check bench clean tools-chromium tools-elasticsearch tools-golangci tools-os tools-protoc
+.PHONY: help build ui lint-ui plugin grafana-plugin image demo demo-k8s test test-go test-grafana test-ui test-e2e test-neighbour test-scenarios test-kill test-kubectl test-objects test-buckets test-senders loadtest quiet check tidy-check lint generate fmt-check generated-check bench clean tools-chromium tools-elasticsearch tools-golangci tools-os tools-protoc
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,6 +70,10 @@ image: ## Build the container image of muster-edge: IMAGE=muster-edge:dev, GOARC
 
 demo: build ## Start a fleet of 60 sites on this machine and print the link to its map
 	@bin/muster demo
+
+demo-k8s: build ## The demo, with two Kubernetes clusters among its sites (the first time it compiles them for several minutes)
+	@$(GO) build -o bin/demo-k8s ./internal/testkit/kubesite/demo
+	@bin/demo-k8s
 
 test: test-grafana test-ui test-go test-e2e ## Run every test, the quick ones first: Grafana, console, Go, and the whole fleet in Chromium
 

@@ -4,14 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -22,20 +20,15 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/client-go/transport/spdy"
@@ -404,7 +397,7 @@ func startClusters(t *testing.T) *clusters {
 		}
 		return nil
 	})
-	create(t, f.admin, `
+	if err := kubesite.Apply(t.Context(), f.admin, `
 apiVersion: muster.dev/v1alpha1
 kind: VirtualSite
 metadata: {name: all-eu, namespace: main-shared}
@@ -414,7 +407,9 @@ apiVersion: muster.dev/v1alpha1
 kind: VirtualKubernetes
 metadata: {name: prod, namespace: `+shopNamespace+`}
 spec: {defaultVirtualSite: shared/all-eu}
-`)
+`); err != nil {
+		t.Fatal(err)
+	}
 	f.shop = rest.CopyConfig(f.admin)
 	f.shop.Host += "/api/vK8s/namespaces/" + shopNamespace + "/prod"
 	f.kube = kubernetes.NewForConfigOrDie(f.shop)
@@ -457,38 +452,8 @@ func (f *clusters) join(name string) {
 	f.t.Helper()
 	c := kubesite.Start(f.t, kubesite.Options{Nodes: 2, Prefix: "n"})
 	token := f.muster("token", "create", "--auto-approve", "--label", "region=eu", "--token-only", "-T", "main")
-	create(f.t, c.Config, f.muster("site", "manifest", "--token", token, "--server", f.gateway, "--site", name, "--features", "workloads"))
-	settings, err := c.Client.CoreV1().ConfigMaps("muster-edge").Get(f.t.Context(), "muster-edge", metav1.GetOptions{})
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	dir := f.path("sites", name)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		f.t.Fatal(err)
-	}
-	account := c.ConfigAs("muster-edge", "muster-edge")
-	k := clientcmdapi.NewConfig()
-	k.Clusters["c"] = &clientcmdapi.Cluster{Server: account.Host, CertificateAuthorityData: account.CAData}
-	k.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: account.BearerToken}
-	k.Contexts["c"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
-	k.CurrentContext = "c"
-	if err := clientcmd.WriteToFile(*k, filepath.Join(dir, "kubeconfig")); err != nil {
-		f.t.Fatal(err)
-	}
-	edge := settings.Data["edge.yaml"]
-	for was, is := range map[string]string{
-		`stateDir: .*`:    "stateDir: " + dir,
-		`tokenFile: .*`:   "token: " + token,
-		`probeListen: .*`: "opsListen: 127.0.0.1:0",
-		`kubernetes:`:     "kubernetes:\n  kubeconfig: " + filepath.Join(dir, "kubeconfig"),
-	} {
-		r := regexp.MustCompile("(?m)^" + was + "$")
-		if !r.MatchString(edge) {
-			f.t.Fatalf("the manifest's configuration has no line %q:\n%s", was, edge)
-		}
-		edge = r.ReplaceAllString(edge, is)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "edge.yaml"), []byte(edge), 0o600); err != nil {
+	manifest := f.muster("site", "manifest", "--token", token, "--server", f.gateway, "--site", name, "--features", "workloads")
+	if _, err := kubesite.Join(f.t.Context(), c.Config, manifest, token, f.path("sites", name)); err != nil {
 		f.t.Fatal(err)
 	}
 	f.sites[name] = c
@@ -546,38 +511,4 @@ func (p program) run(t *testing.T, args ...string) string {
 		t.Fatalf("%s %s: %v\n%s", filepath.Base(p.bin), strings.Join(args, " "), err, out)
 	}
 	return out
-}
-
-// create makes all objects of a manifest.
-func create(t *testing.T, cfg *rest.Config, manifest string) {
-	t.Helper()
-	kube := kubernetes.NewForConfigOrDie(cfg)
-	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(kube.Discovery()))
-	c, err := dynamic.NewForConfig(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for d := utilyaml.NewYAMLOrJSONDecoder(strings.NewReader(manifest), 4096); ; {
-		var o unstructured.Unstructured
-		if err := d.Decode(&o.Object); errors.Is(err, io.EOF) {
-			return
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		if len(o.Object) == 0 {
-			continue
-		}
-		gvk := o.GroupVersionKind()
-		m, err := mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var r dynamic.ResourceInterface = c.Resource(m.Resource)
-		if m.Scope.Name() == meta.RESTScopeNameNamespace {
-			r = c.Resource(m.Resource).Namespace(o.GetNamespace())
-		}
-		if _, err := r.Create(t.Context(), &o, metav1.CreateOptions{}); err != nil {
-			t.Fatalf("%s %s: %v", gvk.Kind, o.GetName(), err)
-		}
-	}
 }

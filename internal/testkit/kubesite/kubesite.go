@@ -18,7 +18,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -32,8 +31,6 @@ import (
 	"testing"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -62,10 +59,7 @@ type Cluster struct {
 	t       testing.TB
 	o       Options
 	binary  string
-	control string
-	stdin   io.Closer
-	process *exec.Cmd
-	exited  chan struct{}
+	process *Process
 }
 
 // Start starts a cluster, which ends with the test, and returns when its nodes are ready.
@@ -108,70 +102,31 @@ func (c *Cluster) kill() {
 	if c.process == nil {
 		return
 	}
-	_ = c.process.Process.Kill()
-	<-c.exited
-	_ = c.stdin.Close()
+	c.process.Kill()
 	c.process = nil
 }
 
 // Restart starts the cluster anew, after Kill, on the same data and at the same address.
 func (c *Cluster) Restart() {
 	c.t.Helper()
-	nodes, prefix := max(c.o.Nodes, 1), c.o.Prefix
-	if prefix == "" {
-		prefix = "node-"
-	}
-	args := []string{"--dir", c.Dir, "--nodes", strconv.Itoa(nodes), "--prefix", prefix}
-	for k, v := range c.o.Labels {
-		args = append(args, "--label", k+"="+v)
-	}
-	log, err := os.OpenFile(filepath.Join(c.Dir, "log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
+	var err error
+	if c.process, err = run(c.binary, c.o); err != nil {
 		c.t.Fatal(err)
 	}
-	defer log.Close()
-	cmd := exec.Command(c.binary, args...)
-	cmd.Stderr = log
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		c.t.Fatal(err)
-	}
-	c.process, c.stdin, c.exited = cmd, stdin, make(chan struct{})
-	began := time.Now()
-	var ready struct{ Control string }
-	err = json.NewDecoder(stdout).Decode(&ready)
-	go func(exited chan struct{}) {
-		defer close(exited)
-		_ = cmd.Wait()
-	}(c.exited)
-	if err != nil {
-		said, _ := os.ReadFile(filepath.Join(c.Dir, "log"))
-		c.t.Fatalf("the site's cluster ended after %s:\n%s", time.Since(began), said[max(0, len(said)-4000):])
-	}
-	c.control = ready.Control
 }
 
 // ConfigAs is a client configuration with a token of a service account, good for an hour.
 func (c *Cluster) ConfigAs(namespace, account string) *rest.Config {
 	c.t.Helper()
-	token, err := c.Client.CoreV1().ServiceAccounts(namespace).CreateToken(context.Background(), account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	cfg, err := configAs(context.Background(), c.Config, namespace, account, time.Hour)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	cfg := rest.AnonymousClientConfig(c.Config)
-	cfg.BearerToken = token.Status.Token
 	return cfg
 }
 
 // Process is the cluster's process, for measurements.
-func (c *Cluster) Process() *os.Process { return c.process.Process }
+func (c *Cluster) Process() *os.Process { return c.process.cmd.Process }
 
 // Crash has all containers of a pod exit with a code, as if by themselves.
 func (c *Cluster) Crash(namespace, pod string, code int) {
@@ -238,7 +193,7 @@ func (c *Cluster) do(what string, args ...string) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.control+"/"+what+"?"+q.Encode(), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.process.control+"/"+what+"?"+q.Encode(), nil)
 	if err != nil {
 		c.t.Fatal(err)
 	}
