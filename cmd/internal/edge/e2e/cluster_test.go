@@ -77,11 +77,16 @@ func apply(t *testing.T, admin *rest.Config, o cli.ManifestOptions) []*unstructu
 	if err := cli.Manifest(&out, o); err != nil {
 		t.Fatal(err)
 	}
+	return applyText(t, admin, out.String())
+}
+
+func applyText(t *testing.T, admin *rest.Config, manifest string) []*unstructured.Unstructured {
+	t.Helper()
 	kube := kubernetes.NewForConfigOrDie(admin)
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(kube.Discovery()))
 	dyn := dynamic.NewForConfigOrDie(admin)
 	var list []*unstructured.Unstructured
-	for _, u := range parse(t, out.String()) {
+	for _, u := range parse(t, manifest) {
 		gvk := u.GroupVersionKind()
 		m, err := mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
 		if err != nil {

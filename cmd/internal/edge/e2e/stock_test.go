@@ -2,27 +2,66 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"muster.dev/muster/cmd/internal/cli"
 	"muster.dev/muster/cmd/internal/edge"
 	"muster.dev/muster/internal/testkit"
+	"muster.dev/muster/internal/testkit/guides"
 	"muster.dev/muster/internal/testkit/kubesite"
 )
 
-// On a stock cluster the manifest's workloads come up by themselves, on every node what
-// belongs there, and what discovery finds is them.
+// asInTheGuide is the manifest that "Your first cluster in five minutes" has people print, with
+// this centre's address, hash and token in their places.
+func asInTheGuide(t *testing.T, c *centre) string {
+	t.Helper()
+	for _, typed := range guides.Below(t, "docs/getting-started.md", "## Your first cluster in five minutes", "muster") {
+		if !strings.HasPrefix(strings.Join(typed.Args, " "), "site manifest ") {
+			continue
+		}
+		for i, a := range typed.Args {
+			typed.Args[i] = cmp.Or(map[string]string{"gw.example.com:7443": strings.TrimPrefix(c.URL(), "https://"), "sha256:…": c.CAHash(), "muster1.acme.…": token}[a], a)
+		}
+		var out bytes.Buffer
+		root := &cobra.Command{Use: "muster"}
+		root.AddCommand(cli.Commands(&cli.Globals{})...)
+		root.SetArgs(typed.Args)
+		root.SetOut(&out)
+		if err := root.Execute(); err != nil {
+			t.Fatalf("%s: %s: %v", typed.At, typed.Line, err)
+		}
+		return out.String()
+	}
+	t.Fatal("docs/getting-started.md has nobody print a manifest")
+	return ""
+}
+
+// On a stock cluster what the guide has people apply, and then apply again with all features,
+// comes up by itself, on every node what belongs there, and what discovery finds is that.
 func TestManifestComesUp(t *testing.T) {
 	k := kubesite.Start(t, kubesite.Options{Nodes: 2})
-	c := startCentre(t, "stock")
-	o := cli.ManifestOptions{Namespace: "muster-edge", Servers: []string{strings.TrimPrefix(c.URL(), "https://")}, CAHash: c.CAHash(), Token: token, Site: "stock", Features: cli.Features, Image: "muster-edge:v1"}
+	const site = "paris-07" // the guide's
+	c := startCentre(t, site)
+	first := applyText(t, k.Config, asInTheGuide(t, c))
+	o := cli.ManifestOptions{Namespace: "muster-edge", Servers: []string{strings.TrimPrefix(c.URL(), "https://")}, CAHash: c.CAHash(), Token: token, Site: site, Features: cli.Features, Image: "muster-edge:v1"}
 	list := apply(t, k.Config, o)
+	for _, u := range first {
+		if !slices.ContainsFunc(list, func(o *unstructured.Unstructured) bool {
+			return o.GetKind() == u.GetKind() && o.GetNamespace() == u.GetNamespace() && o.GetName() == u.GetName()
+		}) {
+			t.Errorf("%s %s of the guide's manifest is not among those of all features", u.GetKind(), u.GetName())
+		}
+	}
 	testkit.Eventually(t, "all of it is up", func() error {
 		var bad []string
 		for ns, names := range map[string][]string{"muster-edge": {"muster-edge", "kube-state-metrics"}, "muster-edge-host": {"muster-edge-host", "muster-edge-logs"}} {
