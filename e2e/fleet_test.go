@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"muster.dev/muster/internal/testkit"
+	"muster.dev/muster/internal/testkit/kubectl"
 )
 
 // TestFleet is one long story on one demo, because starting it is what takes time.
@@ -25,6 +27,7 @@ func TestFleet(t *testing.T) {
 	f := start(t, dir)
 	ok := t.Run("start", func(t *testing.T) { testStart(t, f) }) &&
 		t.Run("cli", func(t *testing.T) { testCLI(t, f) }) &&
+		t.Run("pods of the shop", func(t *testing.T) { testShop(t, f) }) &&
 		t.Run("contract", func(t *testing.T) { testContract(t, f) }) &&
 		t.Run("dashboards", func(t *testing.T) { testDashboards(t, f) }) &&
 		t.Run("links", func(t *testing.T) { testLinks(t, f) }) &&
@@ -130,6 +133,55 @@ func testCLI(t *testing.T, f *fleet) {
 			t.Errorf("kubectl get sites -o wide lacks %s:\n%s", col, b)
 		}
 	}
+}
+
+// testShop: what the demo says to type shows the pods of the shop on every site of Europe that
+// is online, each on a node that is named after its site.
+func testShop(t *testing.T, f *fleet) {
+	kc := filepath.Join(t.TempDir(), "kc")
+	if err := os.WriteFile(kc, []byte(f.muster("vk8s", "kubeconfig", "shop/vk8s")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	bin := kubectl.Path(t, kubectl.Versions[len(kubectl.Versions)-1])
+	testkit.Eventually(t, "three pods of web on every site of Europe that is online", func() error {
+		var list struct {
+			Sites []site `json:"sites"`
+		}
+		if err := f.get("/api/v1/health/sites?limit=1000&virtualSite=shared/europe", &list); err != nil {
+			return err
+		}
+		out, err := exec.Command(bin, "--kubeconfig", kc, "get", "pods", "-o", "wide").CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+		node := strings.Index(lines[0], " NODE ") + 1 // by its place: a cell may have blanks, as that of restarts
+		if node == 0 {
+			return fmt.Errorf("no column NODE: %.300s", out)
+		}
+		web := map[string]int{}
+		for _, l := range lines[1:] {
+			if strings.HasPrefix(l, "web-") {
+				site, _, _ := strings.Cut(l[node:], "-node")
+				web[site]++
+			}
+		}
+		europe := 0
+		for _, s := range list.Sites {
+			if s.Phase != "Online" {
+				delete(web, s.Name)
+				continue
+			}
+			if europe++; web[s.Name] != 3 {
+				return fmt.Errorf("%d pods of web on %s:\n%.2000s", web[s.Name], s.Name, out)
+			}
+			delete(web, s.Name)
+		}
+		if europe < 10 || len(web) > 0 {
+			return fmt.Errorf("%d sites in Europe are online; pods on nodes of others: %v", europe, web)
+		}
+		return nil
+	})
 }
 
 // greenSites are simulated sites that are green now.
