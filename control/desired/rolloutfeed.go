@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/control/rollout/hold"
 )
 
 // askEvery is how often the API server is asked for the states of rollouts that objects
@@ -29,7 +30,7 @@ func (f *feed) rolloutEvents() toolscache.ResourceEventHandler {
 
 func (f *feed) setRollout(o *v1alpha1.RolloutState) {
 	version, _ := strconv.ParseUint(o.ResourceVersion, 10, 64)
-	f.store.SetRollout(o.Namespace, o.Name, version, &o.Spec)
+	f.store.SetRollout(o.Namespace, o.Name, version, &o.Spec, hold.Ended(o))
 }
 
 // rollouts tells of all states of a namespace.

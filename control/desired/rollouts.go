@@ -31,9 +31,10 @@ func (w *workloads) touch(namespace string, fn func(*render.Space) render.Touche
 }
 
 // SetRollout adds or changes a RolloutState, at a resource version; it does nothing in a
-// namespace without a virtual Kubernetes. The spec is kept, and must not be changed.
-func (s *Store) SetRollout(namespace, name string, version uint64, spec *v1alpha1.RolloutStateSpec) {
-	s.kube.touch(namespace, func(sp *render.Space) render.Touched { return sp.SetRollout(name, version, spec) })
+// namespace without a virtual Kubernetes. ended: nothing more comes of it by itself. The spec is
+// kept, and must not be changed.
+func (s *Store) SetRollout(namespace, name string, version uint64, spec *v1alpha1.RolloutStateSpec, ended bool) {
+	s.kube.touch(namespace, func(sp *render.Space) render.Touched { return sp.SetRollout(name, version, spec, ended) })
 }
 
 // DeleteRollout removes one: what named it is not held any more.

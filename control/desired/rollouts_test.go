@@ -33,7 +33,7 @@ func TestAStepOfARolloutTouchesItsSites(t *testing.T) {
 	digest := func() string { return s.State(siteNamed("s-0000")).Revision }
 	before := digest()
 
-	s.SetRollout("acme-shop", "r", 1, rolloutOf("web", "", "", "web:1", "web:2"))
+	s.SetRollout("acme-shop", "r", 1, rolloutOf("web", "", "", "web:1", "web:2"), false)
 	s.put(t, "apps", "Deployment", deployment("web", "web:2", "muster.dev/rollout: r"))
 	s.renderWorkloads()
 	if len(told) != 0 || digest() != before {
@@ -44,7 +44,7 @@ func TestAStepOfARolloutTouchesItsSites(t *testing.T) {
 		names = append(names, fmt.Sprintf("s-%04d", i))
 	}
 	rendered, states := testutil.ToFloat64(s.rendered), s.Stats().States
-	s.SetRollout("acme-shop", "r", 2, rolloutOf("web", strings.Join(names, " "), strings.Repeat("1", len(names)), "web:1", "web:2"))
+	s.SetRollout("acme-shop", "r", 2, rolloutOf("web", strings.Join(names, " "), strings.Repeat("1", len(names)), "web:1", "web:2"), false)
 	s.renderWorkloads()
 	if n := testutil.ToFloat64(s.rendered) - rendered; int(n) != len(names) || len(told) != len(names) || s.Stats().States != states+1 {
 		t.Errorf("%v renders, %d sites told, %d more states for %d sites that moved", n, len(told), s.Stats().States-states, len(names))
@@ -58,6 +58,16 @@ func TestAStepOfARolloutTouchesItsSites(t *testing.T) {
 	p, ok := s.Placed("Deployment.apps/acme-shop/web")
 	if !ok || len(p.Digests) != 3000 || p.Digests[siteNamed("s-0000")] == p.Digests[siteNamed("s-0100")] {
 		t.Errorf("placed: %d sites, %v", len(p.Digests), ok)
+	}
+	if len(p.Held) != 2970 || p.Held[siteNamed("s-0000")] || !p.Held[siteNamed("s-0100")] || p.Over {
+		t.Errorf("%d sites are held, over: %v", len(p.Held), p.Over)
+	}
+	tenants := 0
+	s.SubscribeWorkloads(func(string) { tenants++ })
+	s.SetRollout("acme-shop", "r", 3, rolloutOf("web", strings.Join(names, " "), strings.Repeat("0", len(names)), "web:1", "web:2"), true)
+	s.renderWorkloads()
+	if p, _ := s.Placed("Deployment.apps/acme-shop/web"); len(p.Held) != 3000 || !p.Over || tenants == 0 {
+		t.Errorf("as it has ended, all put back: %d sites are held, over: %v, told: %d", len(p.Held), p.Over, tenants)
 	}
 	for _, site := range []string{"s-0000", "s-0100"} {
 		image := `"image":"web:1"`
@@ -114,9 +124,9 @@ func TestUnknownRolloutsAreAskedFor(t *testing.T) {
 	if n := s.Stats().Objects; n != 0 {
 		t.Errorf("%d objects are carried", n)
 	}
-	s.SetRollout("acme-shop", "r", 1, rolloutOf("web", "s-0000", "1", "web:1", "web:2"))
+	s.SetRollout("acme-shop", "r", 1, rolloutOf("web", "s-0000", "1", "web:1", "web:2"), false)
 	s.NoRollout("acme-shop", "g")
-	s.SetRollout("acme-none", "r", 1, rolloutOf("web", "", "", "web:1")) // no virtual Kubernetes
+	s.SetRollout("acme-none", "r", 1, rolloutOf("web", "", "", "web:1"), false) // no virtual Kubernetes
 	if got := s.UnknownRollouts(); len(got) != 0 || s.Stats().Objects != 2 {
 		t.Errorf("unknown: %v, %d objects", got, s.Stats().Objects)
 	}

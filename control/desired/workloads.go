@@ -350,6 +350,10 @@ type Placement struct {
 	Version uint64                  // the resource version that was rendered
 	Created time.Time               // of that object
 	Digests map[fleet.SiteID]string // site → the blob that it should have
+	// Held are those of the sites at which a rollout keeps what was there before the object
+	// became what it is; Over: it has ended, and they will not get it.
+	Held map[fleet.SiteID]bool
+	Over bool
 	// VirtualSites that it goes to, by its annotation or without, NAMESPACE/NAME as users type
 	// them, sorted.
 	VirtualSites []string
@@ -375,8 +379,8 @@ func (s *Store) Placed(item string) (Placement, bool) {
 	if !ok {
 		return Placement{}, false
 	}
-	p := Placement{Version: version, Created: sp.CreatedOf(item), Digests: map[fleet.SiteID]string{}, VirtualSites: sp.Where(item)}
-	digests := map[*render.List]string{} // sites that hold the same share a list
+	p := Placement{Version: version, Created: sp.CreatedOf(item), Digests: map[fleet.SiteID]string{}, Held: map[fleet.SiteID]bool{}, Over: sp.Over(item), VirtualSites: sp.Where(item)}
+	pieces := map[*render.List]*render.Piece{} // sites that hold the same share a list
 	for _, site := range known.SitesOf(sp.Tenant()) {
 		if !site.Listed() {
 			continue
@@ -385,15 +389,18 @@ func (s *Store) Placed(item string) (Placement, bool) {
 		if list == nil {
 			continue
 		}
-		digest, known := digests[list]
+		piece, known := pieces[list]
 		if !known {
 			if i := slices.IndexFunc(list.Pieces, func(p *render.Piece) bool { return p.Item.Name == item }); i >= 0 {
-				digest = list.Pieces[i].Item.Digest
+				piece = list.Pieces[i]
 			}
-			digests[list] = digest
+			pieces[list] = piece
 		}
-		if digest != "" {
-			p.Digests[site.ID] = digest
+		if piece == nil {
+			continue
+		}
+		if p.Digests[site.ID] = piece.Item.Digest; piece.Held {
+			p.Held[site.ID] = true
 		}
 	}
 	return p, true

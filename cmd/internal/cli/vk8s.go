@@ -24,6 +24,7 @@ import (
 	"muster.dev/muster/control/api/offered"
 	"muster.dev/muster/control/api/v1alpha1"
 	siterender "muster.dev/muster/control/desired/render"
+	"muster.dev/muster/control/rollout/hold"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/workload"
 )
@@ -150,7 +151,7 @@ func readSpace(ctx context.Context, c client.Client, tenants []v1alpha1.Tenant, 
 		return nil, fmt.Errorf("list the states of rollouts: %w", err)
 	}
 	for i := range rollouts.Items {
-		r.rendered.SetRollout(rollouts.Items[i].Name, 0, &rollouts.Items[i].Spec)
+		r.rendered.SetRollout(rollouts.Items[i].Name, 0, &rollouts.Items[i].Spec, hold.Ended(&rollouts.Items[i]))
 	}
 	if err := r.kinds(ctx, c); err != nil {
 		return nil, err

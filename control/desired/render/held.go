@@ -19,6 +19,7 @@ type rollout struct {
 	// absent: there is none of this name, which is as good as one that holds nothing.
 	absent bool
 	held   bool
+	ended  bool
 	spec   *v1alpha1.RolloutStateSpec // not changed
 	has    map[string]int             // site → content; a site that is not in it: 0
 }
@@ -30,18 +31,19 @@ type Touched struct {
 }
 
 // SetRollout adds or changes a RolloutState at a resource version; an older one than what
-// is there is ignored. The spec is kept, and must not be changed.
+// is there is ignored. ended: nothing more comes of it by itself. The spec is kept, and must
+// not be changed.
 //
 // Objects that waited for it are taken. Where nothing but the contents that sites have
 // differ, those sites are all that is touched.
-func (s *Space) SetRollout(name string, version uint64, spec *v1alpha1.RolloutStateSpec) Touched {
+func (s *Space) SetRollout(name string, version uint64, spec *v1alpha1.RolloutStateSpec, ended bool) Touched {
 	old := s.rollouts[name]
 	if old != nil && version != 0 && version <= old.version {
 		return Touched{}
 	}
-	now := &rollout{name: name, version: version, held: spec.Held, spec: spec, has: spec.Assigned()}
+	now := &rollout{name: name, version: version, held: spec.Held, ended: ended, spec: spec, has: spec.Assigned()}
 	s.rollouts[name] = now
-	if old != nil && !old.absent && old.held == now.held && sameContents(old.spec, now.spec) {
+	if old != nil && !old.absent && old.held == now.held && old.ended == now.ended && sameContents(old.spec, now.spec) {
 		if !now.held || !s.names(name) {
 			return Touched{}
 		}
@@ -101,6 +103,17 @@ func (s *Space) RolloutOf(item string) (name string, version uint64) {
 		version = r.version
 	}
 	return o.rollout, version
+}
+
+// Over tells whether the rollout that holds an item has ended: sites that do not have what
+// the object is now will not get it.
+func (s *Space) Over(item string) bool {
+	o := s.objects[item]
+	if o == nil {
+		return false
+	}
+	r := s.rollouts[o.rollout]
+	return r != nil && r.held && r.ended
 }
 
 // names tells whether an object names a state.

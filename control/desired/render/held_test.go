@@ -103,7 +103,7 @@ func TestASiteHasTheContentThatItsRolloutSays(t *testing.T) {
 	if got := sp.WaitsFor(); !slices.Equal(got, []string{"r"}) {
 		t.Errorf("waits for %v", got)
 	}
-	if got := sp.SetRollout("r", 2, state("", "", template("web:1"), template("web:2"))); !got.All {
+	if got := sp.SetRollout("r", 2, state("", "", template("web:1"), template("web:2")), false); !got.All {
 		t.Errorf("what waited is not rendered: %+v", got)
 	}
 	wantImages(t, sp, "as it begins", "web:1x2", "web:1x2", "web:1x2")
@@ -114,7 +114,7 @@ func TestASiteHasTheContentThatItsRolloutSays(t *testing.T) {
 
 	// One site moves, and nobody else is touched.
 	before := sp.On("two", all)
-	if got := sp.SetRollout("r", 4, state("one two", "10", template("web:1"), template("web:2"))); got.All || !slices.Equal(got.Sites, []string{"one"}) {
+	if got := sp.SetRollout("r", 4, state("one two", "10", template("web:1"), template("web:2")), false); got.All || !slices.Equal(got.Sites, []string{"one"}) {
 		t.Errorf("one site's content touched %+v", got)
 	}
 	wantImages(t, sp, "with one moved", "web:2x2", "web:1x2", "web:1x2")
@@ -122,7 +122,7 @@ func TestASiteHasTheContentThatItsRolloutSays(t *testing.T) {
 		t.Error("sites that nothing changed for have another list")
 	}
 	// An older state comes late: nothing goes back.
-	if got := sp.SetRollout("r", 2, state("", "", template("web:1"), template("web:2"))); got.All || got.Sites != nil {
+	if got := sp.SetRollout("r", 2, state("", "", template("web:1"), template("web:2")), false); got.All || got.Sites != nil {
 		t.Errorf("an older state touched %+v", got)
 	}
 	// What does not move is everywhere at once.
@@ -132,7 +132,7 @@ func TestASiteHasTheContentThatItsRolloutSays(t *testing.T) {
 	// A newer write supersedes: first its object comes, then its state.
 	putAt(t, sp, 8, webUnder("web:3", "s", ""))
 	wantImages(t, sp, "before the next state is known", "web:2x5", "web:1x5", "web:1x5")
-	sp.SetRollout("s", 7, state("one two", "12", template("web:1"), template("web:2"), template("web:3")))
+	sp.SetRollout("s", 7, state("one two", "12", template("web:1"), template("web:2"), template("web:3")), false)
 	wantImages(t, sp, "superseded", "web:2x2", "web:3x2", "web:1x2")
 	if one := sp.On("one", all); one == sp.On("two", all) || one == sp.On("three", all) {
 		t.Error("sites with other contents share a list")
@@ -141,7 +141,7 @@ func TestASiteHasTheContentThatItsRolloutSays(t *testing.T) {
 	// Completed: what stands in the object counts.
 	done := state("one two", "12", template("web:1"), template("web:2"), template("web:3"))
 	done.Held = false
-	if got := sp.SetRollout("s", 9, done); !got.All {
+	if got := sp.SetRollout("s", 9, done, false); !got.All {
 		t.Errorf("the end touched %+v", got)
 	}
 	wantImages(t, sp, "completed", "web:3x2", "web:3x2", "web:3x2")
@@ -161,7 +161,7 @@ func TestAStateThatIsGoneHoldsNothing(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	wantImages(t, sp, "there is no state", "web:2x2", "web:2x2", "web:2x2")
-	sp.SetRollout("r", 4, state("one", "1", template("web:1"), template("web:2")))
+	sp.SetRollout("r", 4, state("one", "1", template("web:1"), template("web:2")), false)
 	wantImages(t, sp, "there is one", "web:2x2", "web:1x2", "web:1x2")
 	if got := sp.NoRollout("r"); got.All {
 		t.Error("an answer that came too late counts")
@@ -174,12 +174,12 @@ func TestAStateThatIsGoneHoldsNothing(t *testing.T) {
 	// One that waits can be deleted, and doesn't come back with its state.
 	putAt(t, sp, 6, webUnder("web:3", "s", ""))
 	sp.Delete(mustKind(t, "apps/v1", "Deployment"), "web", 7)
-	sp.SetRollout("s", 5, state("", "", template("web:2"), template("web:3")))
+	sp.SetRollout("s", 5, state("", "", template("web:2"), template("web:3")), false)
 	wantImages(t, sp, "deleted", "", "", "")
 	// A state of other objects says nothing of this one.
 	other := state("", "", template("db:1"))
 	other.Objects[0].Name = "db"
-	sp.SetRollout("o", 8, other)
+	sp.SetRollout("o", 8, other, false)
 	putAt(t, sp, 9, webUnder("web:4", "o", ""))
 	wantImages(t, sp, "another's state", "web:4x2", "web:4x2", "web:4x2")
 }
@@ -188,7 +188,7 @@ func TestHeldContentIsRenderedAsAnyOther(t *testing.T) {
 	sp := held(t)
 	const item = "Deployment.apps/acme-shop/web"
 	sp.SetOverride("big", &v1alpha1.OverrideSpec{SiteList: []string{"two"}, Spec: runtime.RawExtension{Raw: []byte(`{"replicas":9,"template":{"spec":{"containers":[{"name":"a","image":"own:1"}]}}}`)}})
-	sp.SetRollout("r", 1, state("one two", "11", template("web:1"), template("web:2")))
+	sp.SetRollout("r", 1, state("one two", "11", template("web:1"), template("web:2")), false)
 	putAt(t, sp, 2, webUnder("web:2", "r", `ves.io/overrides: big, ves.io/workload-flavor: large`))
 	wantImages(t, sp, "with an Override", "web:2x2", "own:1x9", "web:1x2")
 	limits := func(site string) string {
@@ -209,7 +209,7 @@ func TestOfAKindWithoutPodsAllIsHeld(t *testing.T) {
 		{APIVersion: "v1", Kind: "ConfigMap", Name: "conf", Contents: []runtime.RawExtension{{Raw: []byte(`{"data":{"a":"1"}}`)}, {Raw: []byte(`{"data":{"a":"2"},"immutable":true}`)}}},
 		{APIVersion: "v1", Kind: "Service", Name: "web", Contents: []runtime.RawExtension{{Raw: []byte(`{"spec":{"clusterIP":"10.96.0.9","ports":[{"port":80,"protocol":"TCP","nodePort":30001}]}}`)}, {Raw: []byte(`{"spec":{"clusterIP":"10.96.0.9","ports":[{"port":81,"protocol":"TCP"}]}}`)}}},
 	}}
-	sp.SetRollout("r", 1, spec)
+	sp.SetRollout("r", 1, spec, false)
 	putAt(t, sp, 2, `{apiVersion: v1, kind: ConfigMap, metadata: {name: conf, labels: {v: "2"}, annotations: {muster.dev/rollout: r}}, data: {a: "2"}, immutable: true}`)
 	putAt(t, sp, 3, `{apiVersion: v1, kind: Service, metadata: {name: web, annotations: {muster.dev/rollout: r}}, spec: {clusterIP: 10.96.0.9, ports: [{port: 81, protocol: TCP}]}}`)
 	one, two := blobOn(t, sp, "one", "ConfigMap/acme-shop/conf"), blobOn(t, sp, "two", "ConfigMap/acme-shop/conf")

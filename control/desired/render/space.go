@@ -21,6 +21,8 @@ type Piece struct {
 	Blob []byte
 	// Secret: it is to be written nowhere that it has not been.
 	Secret bool
+	// Held: a rollout keeps it as it is here, which is not as the object is.
+	Held bool
 }
 
 func newPiece(name string, blob []byte) *Piece {

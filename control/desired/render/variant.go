@@ -144,7 +144,7 @@ func (s *Space) piece(o *object, v variant, by *override) *Piece {
 		}
 	}
 	p := newPiece(o.name, blob)
-	p.Secret = o.kind.Secret
+	p.Secret, p.Held = o.kind.Secret, v.content > 0
 	o.variants[v] = p
 	return p
 }

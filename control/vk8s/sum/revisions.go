@@ -44,7 +44,7 @@ func fewest(all []place, desired int32) int32 {
 	least := desired
 	for _, at := range all {
 		ready := int32(0)
-		if at.applied() {
+		if at.updated() {
 			s := parse[appsv1.DeploymentStatus](at)
 			old := max(0, positive(s.Replicas)-positive(s.UpdatedReplicas)) // which are the ready ones, for all that is known
 			ready = max(0, positive(s.ReadyReplicas)-old)

@@ -21,7 +21,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/internal/workload"
@@ -32,6 +34,10 @@ type Placement struct {
 	Version uint64                  // the resource version of the object that was rendered
 	Created time.Time               // of that object
 	Digests map[fleet.SiteID]string // site → the blob that it should have
+	// Held are those of the sites at which a rollout keeps what was there before the object
+	// became what it is; Over: it has ended, and they will not get it.
+	Held map[fleet.SiteID]bool
+	Over bool
 	// VirtualSites that it goes to, NAMESPACE/NAME as users type them, sorted.
 	VirtualSites []string
 }
@@ -41,6 +47,7 @@ type place struct {
 	site   fleet.SiteID
 	wanted string
 	online bool
+	held   bool                 // by a rollout, at what it had before
 	said   *wire.WorkloadStatus // nil: nothing yet
 }
 
@@ -63,6 +70,9 @@ func (p place) over() bool {
 	return slices.Contains([]workload.State{workload.Failed, workload.RolledBack}, p.state())
 }
 
+// updated: it has what the object is now, and not what a rollout has it keep.
+func (p place) updated() bool { return p.applied() && !p.held }
+
 // ready: it has what it should have, and that is ready.
 func (p place) ready() bool { return p.applied() && p.state() == workload.Ready }
 
@@ -70,7 +80,7 @@ func (p place) ready() bool { return p.applied() && p.state() == workload.Ready 
 // its annotation leaves out.
 func places(p Placement, states map[fleet.SiteID]*wire.WorkloadStatus, online func(fleet.SiteID) bool, ignore bool) (all, ignored []place) {
 	for id, digest := range p.Digests {
-		at := place{site: id, wanted: digest, online: online(id), said: states[id]}
+		at := place{site: id, wanted: digest, online: online(id), held: p.Held[id], said: states[id]}
 		if ignore && !at.online {
 			ignored = append(ignored, at)
 		} else {
@@ -95,8 +105,17 @@ func observed(version uint64, p Placement, all []place) bool {
 // verdict is what is said of all sites together.
 type verdict struct {
 	sites, ready, over, offline int
+	held                        int    // ready or not
 	why                         string // of those that are not ready
 }
+
+// under says how far a workload is under its rollout.
+func (v verdict) under(o client.Object) string {
+	return fmt.Sprintf("%d of %d sites have it, by rollout %s", v.sites-v.held, v.sites, o.GetAnnotations()[v1alpha1.AnnotationRollout])
+}
+
+// done: all sites are ready with what the object is now.
+func (v verdict) done() bool { return v.sites > 0 && v.ready == v.sites && v.held == 0 }
 
 func judge(all, ignored []place) verdict {
 	v := verdict{sites: len(all), offline: len(ignored)}
@@ -109,6 +128,9 @@ func judge(all, ignored []place) verdict {
 		}
 		if !at.online {
 			v.offline++
+		}
+		if at.held {
+			v.held++
 		}
 	}
 	var parts []string
@@ -206,7 +228,7 @@ func sumPods(spec *int32, all []place) workload.Pods {
 		if !at.ready() { // what is still to come is told as what is not updated yet
 			n = max(n, replicas(spec))
 		}
-		if at.applied() {
+		if at.updated() {
 			out.Updated += int(min(positive(s.UpdatedReplicas), n))
 		}
 		out.Desired += int(n)
@@ -220,18 +242,24 @@ func sumPods(spec *int32, all []place) workload.Pods {
 // inTermsOf is what pods of all sites are in terms of the spec, which is about one: with half
 // of them ready half of its replicas are. Who waits for a workload compares its status with
 // its spec, and what is above that is, to some, still to go. All are ready when all sites are,
-// and not before.
+// and not before; and updated when no rollout keeps any of them at what it had.
 func (v verdict) inTermsOf(spec *int32, pods workload.Pods) (all, updated, ready, available int32) {
 	want := replicas(spec)
 	if v.sites == 0 {
 		return 0, 0, 0, 0
 	}
-	if v.ready == v.sites {
-		return want, want, want, want
-	}
 	part := func(n int) int32 { return int32(int64(want) * int64(n) / int64(max(pods.Desired, 1))) }
 	short := max(want-1, 0)
-	return want, part(pods.Updated), min(part(pods.Ready), short), min(part(pods.Available), short)
+	switch updated = part(pods.Updated); {
+	case v.held > 0:
+		updated = min(updated, short)
+	case v.done():
+		updated = want
+	}
+	if v.ready == v.sites {
+		return want, updated, want, want
+	}
+	return want, updated, min(part(pods.Ready), short), min(part(pods.Available), short)
 }
 
 // Deployment sums one up.
@@ -243,16 +271,25 @@ func Deployment(d *appsv1.Deployment, version uint64, p Placement, all, ignored 
 	v := judge(all, ignored)
 	out.Replicas, out.UpdatedReplicas, out.ReadyReplicas, out.AvailableReplicas = v.inTermsOf(d.Spec.Replicas, sumPods(d.Spec.Replicas, all))
 	out.UnavailableReplicas = out.Replicas - out.AvailableReplicas
-	progress := condition{string(appsv1.DeploymentProgressing), corev1.ConditionTrue, "ReplicaSetUpdated", fmt.Sprintf("%d of %d sites are ready", v.ready, v.sites)}
+	ready := fmt.Sprintf("%d of %d sites are ready", v.ready, v.sites)
+	progress := condition{string(appsv1.DeploymentProgressing), corev1.ConditionTrue, "ReplicaSetUpdated", ready}
 	switch {
-	case v.ready == v.sites && v.sites > 0:
+	case v.done():
 		progress.reason = "NewReplicaSetAvailable"
-	case v.over > 0 && v.ready+v.over == v.sites: // kubectl rollout status ends with an error then
+	case v.held > 0 && p.Over: // kubectl rollout status ends with an error then
+		progress = condition{progress.kind, corev1.ConditionFalse, "ProgressDeadlineExceeded", v.under(d)}
+	case v.held > 0:
+		progress.message = v.under(d)
+	case v.over > 0 && v.ready+v.over == v.sites:
 		progress.status, progress.reason, progress.message = corev1.ConditionFalse, "ProgressDeadlineExceeded", v.why
 	}
 	available := condition{string(appsv1.DeploymentAvailable), corev1.ConditionTrue, "MinimumReplicasAvailable", "all sites have what they should have"}
 	if v.ready < v.sites || v.sites == 0 {
-		available = condition{available.kind, corev1.ConditionFalse, "MinimumReplicasUnavailable", progress.message}
+		why := progress.message
+		if v.held > 0 {
+			why = ready
+		}
+		available = condition{available.kind, corev1.ConditionFalse, "MinimumReplicasUnavailable", why}
 	}
 	for _, c := range append([]condition{available, progress}, conditionsOf(v)...) {
 		n := appsv1.DeploymentCondition{Type: appsv1.DeploymentConditionType(c.kind), Status: c.status, Reason: c.reason, Message: c.message, LastUpdateTime: now, LastTransitionTime: now}
@@ -279,7 +316,7 @@ func StatefulSet(d *appsv1.StatefulSet, version uint64, p Placement, all, ignore
 	out.Replicas, out.UpdatedReplicas, out.ReadyReplicas, out.AvailableReplicas = v.inTermsOf(d.Spec.Replicas, sumPods(d.Spec.Replicas, all))
 	out.UpdateRevision = d.Name + "-" + revision(p)
 	out.CurrentRevision = cmp.Or(d.Status.CurrentRevision, d.Name+"-none")
-	if v.ready == v.sites && v.sites > 0 {
+	if v.done() {
 		out.CurrentRevision, out.CurrentReplicas = out.UpdateRevision, out.UpdatedReplicas
 	}
 	for _, c := range conditionsOf(v) {
@@ -304,7 +341,7 @@ func DaemonSet(d *appsv1.DaemonSet, version uint64, p Placement, all, ignored []
 		if !at.ready() {
 			desired = max(desired, 1) // of how many nodes is not known yet
 		}
-		if at.applied() {
+		if at.updated() {
 			out.UpdatedNumberScheduled += min(positive(s.UpdatedNumberScheduled), desired)
 		}
 		out.DesiredNumberScheduled += desired

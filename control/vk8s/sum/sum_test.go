@@ -29,10 +29,11 @@ type site struct {
 	replicas, live int
 	offline        bool
 	silent         bool
+	held           bool // by a rollout, at "kept", which is what it should have
 }
 
 func world(sites ...site) (Placement, map[fleet.SiteID]*wire.WorkloadStatus, func(fleet.SiteID) bool) {
-	p := Placement{Version: 7, Digests: map[fleet.SiteID]string{}}
+	p := Placement{Version: 7, Digests: map[fleet.SiteID]string{}, Held: map[fleet.SiteID]bool{}}
 	states, offline := map[fleet.SiteID]*wire.WorkloadStatus{}, map[fleet.SiteID]bool{}
 	for _, s := range sites {
 		p.Digests[id(s.name)] = "new"
@@ -40,7 +41,11 @@ func world(sites ...site) (Placement, map[fleet.SiteID]*wire.WorkloadStatus, fun
 		if s.silent {
 			continue
 		}
-		states[id(s.name)] = &wire.WorkloadStatus{Digest: s.has, Wanted: "new", State: string(s.state), Reason: "R" + string(s.state),
+		wanted := "new"
+		if s.held {
+			p.Held[id(s.name)], p.Digests[id(s.name)], wanted = true, "kept", "kept"
+		}
+		states[id(s.name)] = &wire.WorkloadStatus{Digest: s.has, Wanted: wanted, State: string(s.state), Reason: "R" + string(s.state),
 			Status: fmt.Appendf(nil, `{"replicas":%d,"updatedReplicas":%[1]d,"readyReplicas":%d,"availableReplicas":%[2]d,"desiredNumberScheduled":%[1]d,"updatedNumberScheduled":%[1]d,"numberReady":%[2]d,"numberAvailable":%[2]d}`, s.replicas, s.live)}
 	}
 	return p, states, func(id fleet.SiteID) bool { return !offline[id] }
@@ -81,27 +86,37 @@ func upToDate(d *appsv1.StatefulSet) bool {
 func TestARolloutIsDoneWhenItIsOnAllSites(t *testing.T) {
 	three := int32(3)
 	good := site{name: "paris", has: "new", state: workload.Ready, replicas: 3, live: 3}
+	kept := site{name: "rome", has: "kept", state: workload.Ready, replicas: 3, live: 3, held: true}
+	off := kept
+	off.offline = true
 	for name, c := range map[string]struct {
 		sites   []site
 		ignore  bool
+		over    bool // the rollout that holds them has ended
 		version uint64
 		want    string
 	}{
-		"all sites have it":                         {sites: []site{good, {name: "rome", has: "new", state: workload.Ready, replicas: 3, live: 3}}, want: "done"},
-		"one has the old one, all of its pods live": {sites: []site{good, {name: "rome", has: "old", state: workload.Ready, replicas: 3, live: 3}}, want: "unseen"},
-		"one has said nothing":                      {sites: []site{good, {name: "rome", silent: true}}, want: "unseen"},
-		"one has it, without pods yet":              {sites: []site{good, {name: "rome", has: "new", state: workload.Progressing}}, want: "waits"},
-		"one has it, not all pods live":             {sites: []site{good, {name: "rome", has: "new", state: workload.Progressing, replicas: 3, live: 2}}, want: "waits"},
-		"one is offline with the old one":           {sites: []site{good, {name: "rome", has: "old", state: workload.Ready, replicas: 3, live: 3, offline: true}}, want: "waits"},
-		"one is offline, which is ignored":          {sites: []site{good, {name: "rome", has: "old", state: workload.Ready, replicas: 3, live: 3, offline: true}}, ignore: true, want: "done"},
-		"one failed":                                {sites: []site{good, {name: "rome", has: "old", state: workload.Failed, replicas: 3, live: 3}}, want: "failed"},
-		"one failed, another goes on":               {sites: []site{good, {name: "rome", has: "old", state: workload.Failed}, {name: "oslo", has: "new", state: workload.Progressing}}, want: "waits"},
-		"the change is not rendered yet":            {sites: []site{good}, version: 8, want: "unseen"},
-		"no sites":                                  {want: "waits"},
+		"all sites have it":                                          {sites: []site{good, {name: "rome", has: "new", state: workload.Ready, replicas: 3, live: 3}}, want: "done"},
+		"one has the old one, all of its pods live":                  {sites: []site{good, {name: "rome", has: "old", state: workload.Ready, replicas: 3, live: 3}}, want: "unseen"},
+		"one has said nothing":                                       {sites: []site{good, {name: "rome", silent: true}}, want: "unseen"},
+		"one has it, without pods yet":                               {sites: []site{good, {name: "rome", has: "new", state: workload.Progressing}}, want: "waits"},
+		"one has it, not all pods live":                              {sites: []site{good, {name: "rome", has: "new", state: workload.Progressing, replicas: 3, live: 2}}, want: "waits"},
+		"one is offline with the old one":                            {sites: []site{good, {name: "rome", has: "old", state: workload.Ready, replicas: 3, live: 3, offline: true}}, want: "waits"},
+		"one is offline, which is ignored":                           {sites: []site{good, {name: "rome", has: "old", state: workload.Ready, replicas: 3, live: 3, offline: true}}, ignore: true, want: "done"},
+		"one failed":                                                 {sites: []site{good, {name: "rome", has: "old", state: workload.Failed, replicas: 3, live: 3}}, want: "failed"},
+		"one failed, another goes on":                                {sites: []site{good, {name: "rome", has: "old", state: workload.Failed}, {name: "oslo", has: "new", state: workload.Progressing}}, want: "waits"},
+		"the change is not rendered yet":                             {sites: []site{good}, version: 8, want: "unseen"},
+		"a rollout has not come to one":                              {sites: []site{good, kept}, want: "waits"},
+		"a rollout has come to none":                                 {sites: []site{kept}, want: "waits"},
+		"a rollout's first one failed":                               {sites: []site{kept, {name: "oslo", has: "new", state: workload.Failed, replicas: 3}}, want: "waits"},
+		"a rollout put all back":                                     {sites: []site{kept}, over: true, want: "failed"},
+		"a rollout leaves one out that is offline, which is ignored": {sites: []site{good, off}, ignore: true, want: "done"},
+		"no sites": {want: "waits"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web", Generation: 4}, Spec: appsv1.DeploymentSpec{Replicas: &three}, Status: appsv1.DeploymentStatus{ObservedGeneration: 3}}
 			p, states, online := world(c.sites...)
+			p.Over = c.over
 			all, ignored := places(p, states, online, c.ignore)
 			d.Status = Deployment(d, max(c.version, 7), p, all, ignored, metav1.Now())
 			if got := rolledOut(d); got != c.want {
@@ -114,6 +129,13 @@ func TestARolloutIsDoneWhenItIsOnAllSites(t *testing.T) {
 			set.Status = StatefulSet(set, max(c.version, 7), p, all, ignored, metav1.Now())
 			if upToDate(set) != (c.want == "done") {
 				t.Errorf("the StatefulSet: %+v", set.Status)
+			}
+			daemons := DaemonSet(&appsv1.DaemonSet{ObjectMeta: d.ObjectMeta}, max(c.version, 7), p, all, ignored, metav1.Now())
+			if len(p.Held) > len(ignored) && daemons.UpdatedNumberScheduled >= daemons.DesiredNumberScheduled {
+				t.Errorf("the DaemonSet: %+v", daemons)
+			}
+			if least := fewest(all, three); (least == three) != (c.want == "done") && c.want != "unseen" {
+				t.Errorf("Helm 3 finds %d of the newest ReplicaSet ready", least)
 			}
 			// kubectl looks at no more where there is a partition, and 0 is one.
 			if s := set.Status; c.want != "done" && s.ObservedGeneration == set.Generation && s.ReadyReplicas >= three && s.UpdatedReplicas >= three {
