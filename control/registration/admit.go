@@ -27,7 +27,20 @@ func (s *Service) admit(ctx context.Context, req *wire.RegisterRequest, rt *v1al
 	if err := s.usable(rt); err != nil {
 		return nil, false, err // before the name: who holds a dead token learns no names
 	}
-	name, there, err := s.chooseName(ctx, req, rt, tenant.Name, csr)
+	if s.opts.Cache != nil {
+		if site, made, err := s.admitAs(ctx, req, rt, tenant, csr, a, true); err == nil {
+			return site, made, nil
+		}
+		// A cache that is behind knows neither what this key made a moment ago nor whose a name
+		// has become since.
+	}
+	return s.admitAs(ctx, req, rt, tenant, csr, a, false)
+}
+
+// admitAs is admit with a name that the cache may say to be free, where it is trusted: it
+// nearly always is, and else the Site can't be made.
+func (s *Service) admitAs(ctx context.Context, req *wire.RegisterRequest, rt *v1alpha1.RegistrationToken, tenant *v1alpha1.Tenant, csr pki.CSR, a *attempt, trust bool) (site *v1alpha1.Site, made bool, err error) {
+	name, there, err := s.chooseName(ctx, req, rt, tenant.Name, csr, trust)
 	if err != nil {
 		return nil, false, err
 	}
@@ -49,8 +62,9 @@ func (s *Service) admit(ctx context.Context, req *wire.RegisterRequest, rt *v1al
 }
 
 // chooseName returns the wanted or derived name, and the Site of that name if it has this
-// key already, or if somebody made it by hand for this machine to claim.
-func (s *Service) chooseName(ctx context.Context, req *wire.RegisterRequest, rt *v1alpha1.RegistrationToken, tenant string, csr pki.CSR) (string, *v1alpha1.Site, error) {
+// key already, or if somebody made it by hand for this machine to claim. That the first is
+// free the cache may say, where it is trusted.
+func (s *Service) chooseName(ctx context.Context, req *wire.RegisterRequest, rt *v1alpha1.RegistrationToken, tenant string, csr pki.CSR, trust bool) (string, *v1alpha1.Site, error) {
 	pattern := (*regexp.Regexp)(nil)
 	if p := rt.Spec.SiteNamePattern; p != "" {
 		re, err := regexp.Compile("^(?:" + p + ")$")
@@ -78,7 +92,11 @@ func (s *Service) chooseName(ctx context.Context, req *wire.RegisterRequest, rt 
 			return "", nil, refuse(BadName, codes.PermissionDenied, fmt.Sprintf("site name %q: registration token %s is for names that match %q; choose another with --site", name, rt.Name, rt.Spec.SiteNamePattern))
 		}
 		var site v1alpha1.Site
-		err := s.opts.Client.Get(ctx, types.NamespacedName{Namespace: rt.Namespace, Name: name}, &site)
+		key := types.NamespacedName{Namespace: rt.Namespace, Name: name}
+		if trust && i == 0 && apierrors.IsNotFound(s.opts.Cache.Get(ctx, key, &site)) {
+			return name, nil, nil
+		}
+		err := s.opts.Client.Get(ctx, key, &site)
 		switch {
 		case apierrors.IsNotFound(err):
 			return name, nil, nil

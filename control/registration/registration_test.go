@@ -864,6 +864,62 @@ func FuzzRegister(f *testing.F) {
 	})
 }
 
+// behind is a cache that has not heard of anything since it was made: it knows tokens and
+// tenants as they were, and no Site.
+type behind struct{ then client.Reader }
+
+func (c behind) Get(ctx context.Context, k client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	if _, is := o.(*v1alpha1.Site); is {
+		return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("sites").GroupResource(), k.Name)
+	}
+	return c.then.Get(ctx, k, o, opts...)
+}
+
+func (behind) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
+
+// Whether a name is free is asked of the cache alone; one that is behind lets nobody have
+// another's name, refuses nobody whose Site it does not know yet, and costs no use.
+func TestACacheThatIsBehind(t *testing.T) {
+	b := newBench(t)
+	once := b.token("once", v1alpha1.RegistrationTokenSpec{AutoApprove: true, MaxUses: 1})
+	many := b.token("many", v1alpha1.RegistrationTokenSpec{AutoApprove: true})
+	b.svc.opts.Cache = behind{fake.NewClientBuilder().WithScheme(b.client.Scheme()).WithObjects(&v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "acme"}}, b.rt("once"), b.rt("many")).Build()}
+	key := newKey(t)
+	for range 3 { // its answer was lost, twice
+		resp, err := b.register(once, "paris", key)
+		if err != nil || resp.Issued == nil || resp.Site != "paris" {
+			t.Fatalf("%v, %v", resp, err)
+		}
+	}
+	if n := b.rt("once").Status.Uses; n != 1 {
+		t.Errorf("one machine counts as %d uses", n)
+	}
+	_, err := b.register(once, "lyon", newKey(t))
+	wantRefusal(t, err, codes.PermissionDenied, "used up")
+	_, err = b.register(many, "paris", newKey(t))
+	wantRefusal(t, err, codes.AlreadyExists, "paris")
+	if n := b.rt("many").Status.Uses; n != 0 {
+		t.Errorf("a name that is another's counts as %d uses", n)
+	}
+	// Of a host name that another machine has, the machine gets one of its own.
+	for i, want := range []string{"box-example", "box-example-"} {
+		resp, err := b.register(many, "", newKey(t))
+		if err != nil || resp.Issued == nil || i == 0 && resp.Site != want || !strings.HasPrefix(resp.Site, want) {
+			t.Errorf("%v, %v, want a site %s", resp, err, want)
+		}
+	}
+	// A Site that somebody made for it by hand it claims.
+	if err := b.client.Create(t.Context(), &v1alpha1.Site{ObjectMeta: metav1.ObjectMeta{Namespace: "acme-system", Name: "nice", Labels: map[string]string{"floor": "2"}}}); err != nil {
+		t.Fatal(err)
+	}
+	if resp, err := b.register(many, "nice", newKey(t)); err != nil || resp.Site != "nice" || b.site("nice").Labels["floor"] != "2" {
+		t.Errorf("%v, %v", resp, err)
+	}
+	if got, want := b.rt("many").Status.Uses, int32(3); got != want || len(b.sites()) != 4 {
+		t.Errorf("%d uses and %d sites, want %d and 4", got, len(b.sites()), want)
+	}
+}
+
 func BenchmarkRegister(b *testing.B) {
 	n := newBench(b)
 	tok := n.token("tok", v1alpha1.RegistrationTokenSpec{AutoApprove: true})
