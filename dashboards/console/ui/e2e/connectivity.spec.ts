@@ -41,7 +41,7 @@ test("what was between the points of a link's charts is seen, also where its lin
   await login(page);
   const s = (await sites(page)).find((x) => x.colour === "green")!;
   // Points are twelve minutes apart and end with this minute.
-  const from = (Math.floor(Date.now() / 60_000) - 60 * 12) * 60 + 200;
+  const from = (Math.floor(Date.now() / 60_000) - 60 * 12) * 60 + 500;
   await control(page, "moment", { site: s.name, tenant: s.tenant, signal: "link", from, to: from + 120, value: 7 });
   await page.goto(`/connectivity/${s.name}?tenant=${s.tenant}&range=24h`);
   await expect(page.locator("[data-chart=round-trip]").getByRole("img", { name: /highest 7\.?0* ?s/ })).toBeVisible();
