@@ -27,10 +27,12 @@ func takes(root *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if len(rest) > 0 && rest[0] == "…" && cmd.HasSubCommands() { // any of them
-		return nil
-	}
-	if cmd.HasSubCommands() && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") && cmd.Args == nil {
+	// One that only groups others takes any word and flag, and refuses them when it runs.
+	groups := cmd.HasSubCommands() && (cmd.Args == nil || cmd.FParseErrWhitelist.UnknownFlags)
+	if groups && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
+		if rest[0] == "…" { // any of them
+			return nil
+		}
 		return fmt.Errorf("%s has no %s", cmd.CommandPath(), rest[0])
 	}
 	cmd.InitDefaultHelpFlag()

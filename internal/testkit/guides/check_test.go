@@ -25,15 +25,17 @@ func TestTakes(t *testing.T) {
 		root, get, sites := &cobra.Command{Use: "muster"}, &cobra.Command{Use: "get"}, &cobra.Command{Use: "sites", Run: run}
 		sites.Flags().StringP("query", "q", "", "")
 		get.AddCommand(sites)
-		root.AddCommand(get)
+		rules := &cobra.Command{Use: "rules", Args: cobra.ArbitraryArgs, Run: run, FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true}} // by cli.RefuseUnknown
+		rules.AddCommand(&cobra.Command{Use: "test", Run: run})
+		root.AddCommand(get, rules)
 		return root
 	}
-	for _, good := range [][]string{{"get"}, {"get", "sites", "-q", "x"}, {"get", "sites", "NAME", "--query=x"}, {"get", "sites", "-q"}, {"get", "…", "-w"}, {"get", "sites", "--help"}} {
+	for _, good := range [][]string{{"get"}, {"get", "sites", "-q", "x"}, {"get", "sites", "NAME", "--query=x"}, {"get", "sites", "-q"}, {"get", "…", "-w"}, {"get", "sites", "--help"}, {"rules", "test"}} {
 		if err := takes(root(), good); err != nil {
 			t.Errorf("%q: %v", good, err)
 		}
 	}
-	for _, bad := range [][]string{{"nope"}, {"get", "nope"}, {"get", "sites", "--nope"}, {"get", "sites", "-w"}} {
+	for _, bad := range [][]string{{"nope"}, {"get", "nope"}, {"rules", "nope"}, {"get", "sites", "--nope"}, {"get", "sites", "-w"}} {
 		if takes(root(), bad) == nil {
 			t.Errorf("%q is taken", bad)
 		}
