@@ -65,7 +65,10 @@ func (s *State) handle(f func(*http.Request, url.Values, *wire.Scope) (int, any,
 			w.WriteHeader(status)
 			return
 		}
-		body, err := json.Marshal(out)
+		body, ready := out.(encoded)
+		if !ready {
+			body, err = json.Marshal(out)
+		}
 		if err != nil {
 			s.log.Error("alert state: an answer can't be encoded", "path", r.URL.Path, "err", err)
 			wire.Failure(http.StatusInternalServerError, "the answer can't be encoded").Write(w)
@@ -73,7 +76,8 @@ func (s *State) handle(f func(*http.Request, url.Values, *wire.Scope) (int, any,
 		}
 		h.Set("Content-Type", "application/json")
 		w.WriteHeader(status)
-		_, _ = w.Write(append(body, '\n'))
+		_, _ = w.Write(body)
+		_, _ = w.Write([]byte{'\n'})
 	}
 }
 

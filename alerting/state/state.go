@@ -89,14 +89,15 @@ type Options struct {
 
 // State is the index and its API. Safe for concurrent use.
 type State struct {
-	opts    Options
-	log     *slog.Logger
-	history *history
-	teller  *teller // nil: there is no timeline
-	view    atomic.Pointer[view]
-	carried []wire.KnownAlert // fired before the start; only Run's goroutine
-	started time.Time
-	kick    chan chan struct{} // asks for a poll now, and for word of its end
+	opts     Options
+	log      *slog.Logger
+	history  *history
+	teller   *teller // nil: there is no timeline
+	view     atomic.Pointer[view]
+	firingOf firing
+	carried  []wire.KnownAlert // fired before the start; only Run's goroutine
+	started  time.Time
+	kick     chan chan struct{} // asks for a poll now, and for word of its end
 
 	making      sync.Mutex // while one more is counted and made
 	maxSilences int        // of a tenant
@@ -239,6 +240,9 @@ func (s *State) poll(ctx context.Context) error {
 	if err := s.teller.record(now, v); err != nil {
 		s.log.Error("alert state: not in the timeline yet", "err", err)
 	}
+	for _, tenant := range s.firingOf.wanted(now) {
+		_, _ = v.firingOf(tenant) // who asks is told of an error
+	}
 	s.view.Store(v)
 	s.polled.Set(float64(now.UnixMilli()) / 1000)
 	for _, sev := range severities {
@@ -276,7 +280,7 @@ func alertOf(a *wire.Alert) wire.KnownAlert {
 	return out
 }
 
-// view is what fires at one moment; never changed once made.
+// view is what fires at one moment; but for answers never changed once made.
 type view struct {
 	at                 time.Time
 	all                []*wire.KnownAlert // the worst first, then the newest
@@ -285,6 +289,9 @@ type view struct {
 	byVirtual          map[[2]string][]*wire.KnownAlert // tenant, NAMESPACE/NAME
 	byID               map[string]*wire.KnownAlert
 	active, suppressed map[string]int // by severity
+
+	answers  sync.Mutex
+	answered map[string]encoded // by tenant, see firing.go
 }
 
 func newView(at time.Time, alerts []wire.KnownAlert) *view {

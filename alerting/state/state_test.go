@@ -619,3 +619,43 @@ func FuzzTally(f *testing.F) {
 		must(t, tally.Merge(b))
 	})
 }
+
+// What gates ask for is made with the poll while they ask, is what fires by then, and is not made
+// for tenants that ask no more, or have no alerts.
+func TestAnswersForGatesAreMadeInAdvance(t *testing.T) {
+	var list []wire.Alert
+	h := serve(t, Options{Source: SourceFunc(func(context.Context) ([]wire.Alert, error) { return list, nil }), Silences: &amclient.Client{}})
+	names := func(tenant string) string {
+		t.Helper()
+		_, body := h.do("*", "GET", wire.FiringPath+"?tenant="+tenant, "")
+		f, err := wire.DecodeFiringAlerts([]byte(body), tenant)
+		must(t, err)
+		return fmt.Sprint(f.Sites)
+	}
+	fires := func(name string) {
+		list = nil
+		for i, tenant := range []string{"acme", "zeta"} {
+			a := alert(name, tenant, "paris", "critical", "", time.Minute)
+			a.Fingerprint = fmt.Sprintf("%016x", i)
+			list = append(list, a)
+		}
+		h.poll()
+	}
+	fires("First")
+	if v := h.s.view.Load(); len(v.answered) != 0 {
+		t.Errorf("nobody asks, and there are answers: %v", v.answered)
+	}
+	if got := names("acme") + names("nobody"); got != "map[paris:[critical/First]]map[]" {
+		t.Error(got)
+	}
+	fires("Second")
+	if v := h.s.view.Load(); len(v.answered) != 1 || !strings.Contains(string(v.answered["acme"]), "Second") {
+		t.Errorf("made in advance: %s", v.answered)
+	}
+	if got := names("acme") + names("zeta"); got != "map[paris:[critical/Second]]map[paris:[critical/Second]]" {
+		t.Error(got)
+	}
+	if got := h.s.firingOf.wanted(time.Now().Add(askedFor + time.Second)); len(got) != 0 {
+		t.Errorf("long after the last question %v are made", got)
+	}
+}
