@@ -129,18 +129,6 @@ func BenchmarkState(b *testing.B) {
 			}
 		})
 	}
-	// What gates of rollouts read: which sites of a tenant have which alerts.
-	b.Run("firing of a tenant", func(b *testing.B) {
-		req := httptest.NewRequest("GET", wire.FiringPath+"?tenant=tenant-1", nil)
-		req.Header.Set(wire.TenantsHeader, "tenant-1")
-		for b.Loop() {
-			w := httptest.NewRecorder()
-			h.Config.Handler.ServeHTTP(w, req)
-			if w.Code != 200 || w.Body.Len() < 250*100 {
-				b.Fatal(w.Code, w.Body.Len())
-			}
-		}
-	})
 	b.Run("poll", func(b *testing.B) {
 		for b.Loop() {
 			h.poll()
