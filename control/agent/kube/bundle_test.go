@@ -21,6 +21,7 @@ import (
 
 // TestBundles: what moves together on a real API server, where one of it can't.
 func TestBundles(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	s := newSite(t)
 	s.put(namespace(ns))
 	s.is(nsItem, workload.Ready, "")

@@ -14,6 +14,7 @@ import (
 // TestTwoSitesOnOneCluster installs the agent of another site on a cluster that is a site
 // already, as a manifest that is applied to the wrong cluster does.
 func TestTwoSitesOnOneCluster(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	first := newSite(t)
 	first.put(namespace(ns), configMap("settings", "first"))
 	first.is(apiMap, workload.Ready, "")

@@ -46,6 +46,7 @@ func ownAddress(t *testing.T) string {
 // TestHosts: names of virtual hosts on a real API server, with the rights that the chart
 // grants and no others.
 func TestHosts(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	address := ownAddress(t)
 	c := kubesite.Start(t, kubesite.Options{Nodes: 1})
 	ctx := t.Context()

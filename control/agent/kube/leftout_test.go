@@ -14,6 +14,7 @@ import (
 // TestMoreThanIsTold: what has no room among what a site tells is said in one condition, and
 // comes in by itself when there is room again, though nothing of it changes then.
 func TestMoreThanIsTold(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	s := newSite(t)
 	s.stop()
 	s.limits = mirror.Limits{Objects: 1000, Bytes: 200 << 10, Object: 128 << 10}

@@ -369,6 +369,7 @@ const (
 )
 
 func TestOnASite(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	s := newSite(t)
 	ctx := t.Context()
 
@@ -1060,6 +1061,7 @@ func (b *lockedBuffer) String() string {
 }
 
 func TestTheAPIServerGoesAndComesBack(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	s := newSite(t)
 	s.put(namespace(ns), deployment("web", "nginx:1", 1))
 	s.is(web, workload.Ready, "")

@@ -17,6 +17,7 @@ import (
 // TestOneSlowObject: a call that gets no answer, such as of a webhook that hangs, is that
 // object's trouble. The cluster stays this site's meanwhile, and everything else goes on.
 func TestOneSlowObject(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	s := newSite(t)
 	s.put(namespace(ns), configMap("old", "1"))
 	s.is("ConfigMap/"+ns+"/old", workload.Ready, "")

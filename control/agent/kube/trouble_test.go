@@ -59,6 +59,7 @@ func beforeAnd(t *testing.T, cfg *rest.Config, does func(http.ResponseWriter, *h
 // more pods than are mirrored, are told as one condition each; nothing else is disturbed,
 // and it ends by itself.
 func TestAReadOnlyAPIServer(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	s := newSite(t)
 	s.stop()
 	var readOnly atomic.Bool

@@ -28,6 +28,7 @@ import (
 
 // TestUpdates: versions that replace others, on a real API server.
 func TestUpdates(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	s := newSite(t)
 	s.put(namespace(ns))
 	t.Run("an autoscaler that is added finds the replicas that there are", func(t *testing.T) { s.t = t; s.autoscalerAdded() })
