@@ -48,6 +48,7 @@ test("an alert shows what its rule measures", async ({ page }) => {
   const card = page.getByRole("region", { name: "Expression" });
   await expect(card.getByRole("img", { name: /^What DiskFull measures at / })).toBeVisible();
   await expect(card).toContainText("> 90");
+  await expect(card.getByRole("heading")).toHaveText(/^Now \d.* fires at > 90/); // the value
   await expect(page.getByText(/this rule sent \d+ notifications? in 24 h/)).toBeVisible();
 });
 

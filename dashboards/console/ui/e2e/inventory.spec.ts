@@ -170,6 +170,8 @@ test("the table can be downloaded as it is seen", async ({ page }) => {
   expect(download.suggestedFilename()).toBe("sites.csv");
   const text = await (await page.request.get("/api/v1/sites?q=colour%3Dred&columns=name,score&format=csv")).text();
   expect(text.split("\n")[0]).toBe("name,score");
+  const [json] = await Promise.all([page.waitForEvent("download"), page.getByRole("link", { name: "JSON" }).click()]);
+  expect(json.suggestedFilename()).toBe("sites.json");
 });
 
 test("failing, empty, and none at all", async ({ page }) => {
