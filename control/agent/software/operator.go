@@ -120,7 +120,7 @@ func (m *Machine) start(w Wanted) time.Time {
 	if w.NotBefore.After(now) {
 		from = w.NotBefore
 	}
-	fleet := w.opens(from)
+	fleet := w.Opens(from)
 	o := m.rec.Offer
 	if o == nil || o.Choice == nil {
 		return fleet
@@ -154,7 +154,7 @@ func (m *Machine) limit(w Wanted) {
 		if w.NotBefore.After(from) {
 			from = w.NotBefore
 		}
-		l.open, l.latest = true, latest(w.opens(from), o.At, w.DeferBy)
+		l.open, l.latest = true, latest(w.Opens(from), o.At, w.DeferBy)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -35,13 +35,16 @@ func TestOpens(t *testing.T) {
 		{"a week on", sat, "2026-11-22T03:30:00Z", "2026-11-28T22:00:00+01:00"},
 		{"the earliest of several", append([]software.Window{{From: "15:00", To: "16:00"}}, sat...), "2026-11-22T12:00:00Z", "2026-11-22T15:00:00+01:00"},
 		{"summer time", night, "2026-07-01T12:00:00Z", "2026-07-01T22:00:00+02:00"},
-		{"the clocks skip it", []software.Window{{From: "02:30", To: "04:00"}}, "2026-03-29T00:00:00Z", "2026-03-29T03:30:00+02:00"},
+		{"the clocks skip it", []software.Window{{From: "02:30", To: "04:00"}}, "2026-03-29T00:00:00Z", "2026-03-29T03:00:00+02:00"},
+		{"the clocks skip all of it", []software.Window{{Days: []string{"Sun"}, From: "02:15", To: "02:45"}}, "2026-03-29T00:00:00Z", "2026-04-05T02:15:00+02:00"},
+		{"the clocks skip its end", []software.Window{{From: "01:30", To: "02:30"}}, "2026-03-29T01:10:00Z", "2026-03-30T01:30:00+02:00"},
+		{"there is one twice", []software.Window{{From: "02:15", To: "02:45"}}, "2026-10-25T00:50:00Z", "2026-10-25T02:15:00+01:00"},
 	} {
 		now, err := time.Parse(time.RFC3339, tc.now)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := (Wanted{Windows: tc.windows, Zone: berlin}).opens(now).In(berlin).Format(time.RFC3339); got != tc.want {
+		if got := (Wanted{Windows: tc.windows, Zone: berlin}).Opens(now).In(berlin).Format(time.RFC3339); got != tc.want {
 			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
 		}
 	}

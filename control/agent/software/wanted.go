@@ -65,45 +65,67 @@ func From(s *software.Wanted, architecture, item string) Wanted {
 
 func (w Wanted) is(r *record) bool { return w.Version == r.Version && w.Retry == r.Retry }
 
-// opens is the first moment from t on in which it may begin.
-func (w Wanted) opens(t time.Time) time.Time {
-	if len(w.Windows) == 0 {
-		return t
-	}
+// Opens is the first moment from t on in which it may begin, by the clock on the site's wall, as
+// windows of a Rollout are: an hour that the clock skips has no window in it, and one that it has
+// twice has it twice. The zero time: not within two weeks.
+func (w Wanted) Opens(t time.Time) time.Time {
 	zone := w.Zone
 	if zone == nil {
 		zone = time.UTC
 	}
-	var first time.Time
 	local := t.In(zone)
-	for day := -1; day <= 7; day++ { // yesterday's may reach past midnight
+	if w.open(local) {
+		return t
+	}
+	var first time.Time
+	for day := range 15 {
 		for _, x := range w.Windows {
-			begin := time.Date(local.Year(), local.Month(), local.Day()+day, 0, 0, 0, 0, zone)
-			if len(x.Days) > 0 && !slices.Contains(x.Days, begin.Format("Mon")) {
-				continue
-			}
-			from, to := at(begin, x.From), at(begin, x.To)
-			if !to.After(from) {
-				to = at(begin.AddDate(0, 0, 1), x.To)
-			}
-			if from.Before(t) {
-				from = t
-			}
-			if from.Before(to) && (first.IsZero() || from.Before(first)) {
-				first = from
+			for _, begin := range starts(local.AddDate(0, 0, day), x.From) {
+				if begin.After(t) && (first.IsZero() || begin.Before(first)) && w.open(begin) {
+					first = begin
+				}
 			}
 		}
 	}
-	return first // each window comes once a week
+	return first
 }
 
-// at is a time such as 22:00 of a day. Where the clocks skip it, it is as much later.
-func at(day time.Time, clock string) time.Time {
-	t, err := time.Parse("15:04", clock)
-	if err != nil {
-		return day
+// open tells whether the clock on the wall is within a window.
+func (w Wanted) open(local time.Time) bool {
+	if len(w.Windows) == 0 {
+		return true
 	}
-	return time.Date(day.Year(), day.Month(), day.Day(), t.Hour(), t.Minute(), 0, 0, day.Location())
+	clock, day := local.Format("15:04"), local.Format("Mon")
+	yesterday := time.Weekday((local.Weekday() + 6) % 7).String()[:3]
+	on := func(x software.Window, day string) bool { return len(x.Days) == 0 || slices.Contains(x.Days, day) }
+	return slices.ContainsFunc(w.Windows, func(x software.Window) bool {
+		if x.From < x.To {
+			return on(x, day) && x.From <= clock && clock < x.To
+		}
+		return on(x, day) && x.From <= clock || on(x, yesterday) && clock < x.To // past midnight
+	})
+}
+
+// starts are the moments of a day at which a window may begin that does so at a time such as
+// 22:00: it, the same again where the clocks go back, and when the clocks go forward over it.
+func starts(day time.Time, clock string) []time.Time {
+	at, err := time.Parse("15:04", clock)
+	if err != nil {
+		return nil // Decode has checked it
+	}
+	begin := time.Date(day.Year(), day.Month(), day.Day(), at.Hour(), at.Minute(), 0, 0, day.Location())
+	out := []time.Time{begin}
+	_, is := begin.Zone()
+	from, to := begin.ZoneBounds()
+	if !from.IsZero() {
+		_, was := from.Add(-time.Second).Zone()
+		out = append(out, from, begin.Add(time.Duration(is-was)*time.Second))
+	}
+	if !to.IsZero() {
+		_, then := to.Zone()
+		out = append(out, to, begin.Add(time.Duration(is-then)*time.Second))
+	}
+	return out
 }
 
 // unmet names what is required and does not run; empty: nothing.
