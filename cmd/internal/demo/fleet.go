@@ -175,7 +175,8 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, n int) erro
 		env.Go("logs of "+plan.city.Name, s.logs.Run)
 		env.Go("shop of "+plan.city.Name, s.premises.shop)
 	}
-	token, err := p.token(ctx, "eu", true)
+	// No cluster, and so not of Europe: from its first moment, or the shop's rollouts wait for it.
+	token, err := p.token(ctx, "eu", true, "kind", "real")
 	if err != nil {
 		return err
 	}

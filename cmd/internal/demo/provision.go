@@ -88,10 +88,15 @@ func (p *provisioner) create(ctx context.Context, obj client.Object) error {
 	}
 }
 
-// token returns the registration token for sites of a region; it is made once and
-// kept for the next start.
-func (p *provisioner) token(ctx context.Context, region string, autoApprove bool) (string, error) {
+// token returns the registration token for sites of a region, with more labels if there are
+// any; it is made once and kept for the next start.
+func (p *provisioner) token(ctx context.Context, region string, autoApprove bool, more ...string) (string, error) {
 	name := "demo-" + region
+	labels := map[string]string{fleet.LabelRegion: region}
+	for i := 0; i+1 < len(more); i += 2 {
+		labels[more[i]] = more[i+1]
+		name += "-" + more[i+1]
+	}
 	if !autoApprove {
 		name += "-manual"
 	}
@@ -99,7 +104,7 @@ func (p *provisioner) token(ctx context.Context, region string, autoApprove bool
 	if b, err := os.ReadFile(file); err == nil {
 		return strings.TrimSpace(string(b)), nil
 	}
-	token, err := cli.CreateToken(ctx, p.kube, Tenant, name, cli.TokenOptions{AutoApprove: autoApprove, SiteLabels: map[string]string{fleet.LabelRegion: region}})
+	token, err := cli.CreateToken(ctx, p.kube, Tenant, name, cli.TokenOptions{AutoApprove: autoApprove, SiteLabels: labels})
 	if err != nil {
 		return "", err
 	}
