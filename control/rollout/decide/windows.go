@@ -114,20 +114,31 @@ func (c *calendar) openAt(local time.Time) (bool, string) {
 	return false, "" // outside of all of them
 }
 
-// next is when it opens: at the beginning of a window, or of the day after a freeze.
+// next is when it opens: at the beginning of a window, of the day after a freeze, or where the
+// clock leaps into a window, or back into one.
 func (c *calendar) next(local time.Time) time.Time {
+	y, mo, day := local.Date()
 	for d := range 400 {
-		y, mo, day := local.Date()
-		starts := []int{0}
-		for _, w := range c.windows {
-			starts = append(starts, w.from)
+		at := func(day, minute int) time.Time {
+			return time.Date(y, mo, day, minute/60, minute%60, 0, 0, local.Location())
 		}
-		slices.Sort(starts)
-		for _, m := range starts {
-			at := time.Date(y, mo, day+d, m/60, m%60, 0, 0, local.Location())
-			if at.After(local) {
-				if open, _ := c.openAt(at); open {
-					return at
+		begins := []time.Time{at(day+d, 0)}
+		for _, w := range c.windows {
+			begins = append(begins, at(day+d, w.from))
+		}
+		if begin, end := begins[0], at(day+d+1, 0); end.Sub(begin) != 24*time.Hour {
+			for m := begin; m.Before(end); m = m.Add(15 * time.Minute) {
+				begins = append(begins, m)
+				for _, w := range c.windows { // the second of an hour that comes twice
+					begins = append(begins, m.Truncate(time.Hour).Add(time.Duration(w.from%60)*time.Minute))
+				}
+			}
+		}
+		slices.SortFunc(begins, time.Time.Compare)
+		for _, t := range begins {
+			if t.After(local) {
+				if open, _ := c.openAt(t); open {
+					return t
 				}
 			}
 		}

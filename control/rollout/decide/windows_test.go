@@ -83,8 +83,9 @@ func TestTheAgentHasTheSameWindows(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if a, b := cal.of(zone).open, wanted.Opens(now).Equal(now); a != b {
-						t.Fatalf("%s, %+v, %s: the rollout says %v, the agent %v", name, w, now.In(zone).Format(time.RFC3339), a, b)
+					is, opens := cal.of(zone), wanted.Opens(now)
+					if is.open != opens.Equal(now) || !is.open && !is.next.Equal(opens) {
+						t.Fatalf("%s, %+v, %s: the rollout says %v, next %s, the agent %s", name, w, now.In(zone).Format(time.RFC3339), is.open, is.next.Format(time.RFC3339), opens.In(zone).Format(time.RFC3339))
 					}
 				}
 			}
