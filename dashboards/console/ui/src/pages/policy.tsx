@@ -125,7 +125,7 @@ function Overrides({ spec }: { spec: HealthPolicyDetail["spec"] }) {
         <h2>Overrides</h2>
       </header>
       <div className="table-wrap" tabIndex={0} role="region" aria-label="Overrides">
-        <table>
+        <table className="stacks">
           <thead>
             <tr>
               <th scope="col">Reason</th>
@@ -139,10 +139,10 @@ function Overrides({ spec }: { spec: HealthPolicyDetail["spec"] }) {
               const until = parseTime(o.until);
               return (
                 <tr key={i} data-override={i}>
-                  <td>{o.reason}</td>
-                  <td>{[...(o.sites ?? []), ...(o.virtualSites ?? [])].join(", ") || "nowhere"}</td>
-                  <td>{o.signals.map((s) => `${s.name}: ${s.ignore ? "ignored" : [s.good && `good ${s.good}`, s.bad && `bad ${s.bad}`].filter(Boolean).join(", ")}`).join("; ")}</td>
-                  <td className="nowrap">
+                  <td className="vs-name">{o.reason}</td>
+                  <td data-label="Where">{[...(o.sites ?? []), ...(o.virtualSites ?? [])].join(", ") || "nowhere"}</td>
+                  <td data-label="Signals">{o.signals.map((s) => `${s.name}: ${s.ignore ? "ignored" : [s.good && `good ${s.good}`, s.bad && `bad ${s.bad}`].filter(Boolean).join(", ")}`).join("; ")}</td>
+                  <td className="vs-bar nowrap" data-label="Until">
                     {until === undefined ? o.until : formatAbsolute(until)}
                     {until !== undefined && until < now && <span className="chip"> over</span>}
                   </td>

@@ -11,6 +11,8 @@ interface Props {
   onEdit: (e: Edits) => void;
 }
 
+const LABELS: Record<Field, string> = { good: "Good", bad: "Bad", weight: "Weight" };
+
 /** The signals of a policy with bounds and queries; the bounds are fields while they are edited. */
 export function PolicySignals({ detail: { policy, spec }, edits, onEdit }: Props) {
   const [text, setText] = useState("");
@@ -25,13 +27,15 @@ export function PolicySignals({ detail: { policy, spec }, edits, onEdit }: Props
         <input className="input policy-find" type="search" aria-label="Find a signal" placeholder="Find by name, metric or pack" value={text} maxLength={100} onChange={(e) => setText(e.target.value)} />
       </header>
       <div className="table-wrap" tabIndex={0} role="region" aria-label="Thresholds">
-        <table className="signals policy-signals">
+        <table className="signals stacks policy-signals">
           <thead>
             <tr>
               <th scope="col">Signal</th>
-              <th scope="col" className="num">Good</th>
-              <th scope="col" className="num">Bad</th>
-              <th scope="col" className="num">Weight</th>
+              {FIELDS.map((f) => (
+                <th key={f} scope="col" className="num">
+                  {LABELS[f]}
+                </th>
+              ))}
               <th scope="col">Cap when bad</th>
               <th scope="col" className="num">Sites with a value</th>
               <th scope="col">State</th>
@@ -52,14 +56,14 @@ export function PolicySignals({ detail: { policy, spec }, edits, onEdit }: Props
                     const fault = edits ? faultOf(s, edits[s.name]) : "";
                     return (
                       <tr key={s.name} data-policy-signal={s.name}>
-                        <td>
+                        <td className="vs-name">
                           <details>
                             <summary className="mono">{s.name}</summary>
                             <Query signal={s} packs={spec.packs} />
                           </details>
                         </td>
                         {FIELDS.map((f) => (
-                          <td key={f} className="num">
+                          <td key={f} className="num" data-label={LABELS[f]}>
                             {edits ? (
                               <input className="input bound" aria-label={`${f} of ${s.name}`} aria-invalid={fault !== ""} maxLength={30} value={edits[s.name]?.[f] ?? s[f] ?? (f === "weight" ? "1" : "")} onChange={(e) => set(s.name, f, e.target.value)} />
                             ) : f === "weight" ? (
@@ -69,11 +73,11 @@ export function PolicySignals({ detail: { policy, spec }, edits, onEdit }: Props
                             )}
                           </td>
                         ))}
-                        <td>{s.cap !== undefined ? `score at most ${s.cap}` : s.critical ? "red: score at most 39" : <span className="muted">none</span>}</td>
-                        <td className="num">
+                        <td data-label="Cap when bad">{s.cap !== undefined ? `score at most ${s.cap}` : s.critical ? "red: score at most 39" : <span className="muted">none</span>}</td>
+                        <td className="num" data-label="Sites with a value">
                           {fare ? formatCount(fare.sitesKnown) : "–"} <span className="muted">of {formatCount(policy.sites)}</span>
                         </td>
-                        <td>{fault ? <span className="error">{fault}</span> : fare?.error ? <span className="error">{fare.error}</span> : fare?.sitesKnown === 0 ? <span className="muted">no site has this metric</span> : "answered"}</td>
+                        <td data-label="State">{fault ? <span className="error">{fault}</span> : fare?.error ? <span className="error">{fare.error}</span> : fare?.sitesKnown === 0 ? <span className="muted">no site has this metric</span> : "answered"}</td>
                       </tr>
                     );
                   })}
