@@ -118,6 +118,49 @@ func TestOfflineSitesAreSkippedAndCaughtUp(t *testing.T) {
 	}
 }
 
+// Of 3,000 sites 300 are away, and come back over a week, a few at a time: each is caught up inside the
+// gates, once, and only when it is there; the others are left alone, and the state stays small.
+func TestATenthOfAFleetComesBackOverAWeek(t *testing.T) {
+	const sites, every, groups = 3000, 10, 10
+	w := newWorld(t, sites)
+	w.tick, w.spec.Strategy.MaxInFlight = time.Minute, 1500
+	back := 0
+	w.edit = func(w *world) {
+		for i := range w.sites {
+			w.sites[i].Online = i%every != 0 || i/every%groups < back
+		}
+	}
+	w.until("all waves pass", 12*time.Hour, func(w *world) bool {
+		n := len(w.out.Status.Waves)
+		return n > 0 && w.out.Status.Waves[n-1].PassedAt != nil
+	})
+	if c := w.out.Status.Sites; c.Offline != sites/every || c.Passed != sites-sites/every {
+		t.Fatalf("counts %+v\n%s", c, w.dump())
+	}
+	most := 0
+	for range groups {
+		w.tick = time.Hour
+		w.run(16*time.Hour, func(*world) bool { return false })
+		if c := w.out.Status.Sites; int(c.Offline) != sites/every*(groups-back)/groups || w.out.Status.Phase.Ended() {
+			t.Fatalf("with %d of %d groups back: %+v\n%s", back, groups, c, w.dump())
+		}
+		w.tick = time.Minute
+		back++
+		passed := int(w.out.Status.Sites.Passed) + sites/every/groups
+		w.until("they have passed", time.Hour, func(w *world) bool { return int(w.out.Status.Sites.Passed) == passed })
+		most = max(most, len(w.state.Sites)+len(w.state.Steps)+len(w.state.Has)+len(w.state.Decided.Raw))
+	}
+	w.want(v1alpha1.RolloutCompleted, time.Hour)
+	for i := range w.sites {
+		if name := w.sites[i].Name; !slices.Equal(w.assigned[name], []string{"1"}) {
+			t.Errorf("%s was given %q, want the change once", name, w.assigned[name])
+		}
+	}
+	if w.says("put back") || most > 150_000 {
+		t.Errorf("the state had %d bytes\n%s", most, w.dump())
+	}
+}
+
 func TestCaughtUpSitesAreJudged(t *testing.T) {
 	w := newWorld(t, 60)
 	back := false
