@@ -200,7 +200,8 @@ for (const theme of ["dark", "light"]) {
         // A picture of what is still loading says nothing.
         if (name !== "loading") await page.waitForFunction(() => !document.querySelector(".skeleton"), null, { timeout: 15_000 }).catch(() => console.log(name, "still loads"));
         await page.waitForTimeout(900);
-        await page.screenshot({ path: `screenshots/${name}-${theme}-${w}${process.env.MOCK_SITES ? `-${process.env.MOCK_SITES}` : ""}.png`, fullPage: w < 500 || ["site", "site-30d", "score", "policies", "virtual-site", "virtual-host", "virtual-hosts"].includes(name) || name.startsWith("rollout") });
+        // The whole of a list that draws what is in sight would be all of its rows.
+        await page.screenshot({ path: `screenshots/${name}-${theme}-${w}${process.env.MOCK_SITES ? `-${process.env.MOCK_SITES}` : ""}.png`, fullPage: (w < 500 && name !== "sites") || ["site", "site-30d", "score", "policies", "virtual-site", "virtual-host", "virtual-hosts"].includes(name) || name.startsWith("rollout") });
       } catch (e) {
         // The other pages' pictures are wanted all the same.
         console.log(name, theme, w, String(e));
