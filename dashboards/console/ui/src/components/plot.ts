@@ -74,7 +74,8 @@ export function draw(host: HTMLElement, p: Picture, height: number, onArea: (a: 
       ],
       draw: [
         (u) => {
-          for (const m of p.marks) mark(u, p, m);
+          const crowded = p.marks.length * APART * ratio() > u.bbox.width;
+          for (const m of p.marks) mark(u, p, m, crowded);
         },
       ],
       ready: [(u) => onArea({ left: u.bbox.left / ratio(), width: u.bbox.width / ratio() })],
@@ -167,7 +168,11 @@ function gaps(u: uPlot, p: Picture): void {
   ctx.restore();
 }
 
-function mark(u: uPlot, p: Picture, m: Mark): void {
+/** How far apart marks are, in pixels, where they stand behind the lines as high as the chart. Those of a busy fleet would hide them. */
+const APART = 20;
+
+/** A mark as high as the chart, or crowded together with others a short one at its top. */
+function mark(u: uPlot, p: Picture, m: Mark, crowded: boolean): void {
   const at = (t: number) => u.valToPos(Math.min(p.end, Math.max(p.start, t)), "x", true);
   const { ctx, bbox } = u;
   ctx.save();
@@ -181,9 +186,10 @@ function mark(u: uPlot, p: Picture, m: Mark): void {
     ctx.globalAlpha = 0.75;
     ctx.strokeStyle = colour;
     ctx.lineWidth = uPlot.pxRatio;
+    ctx.setLineDash([]);
     ctx.beginPath();
     ctx.moveTo(at(m.t), bbox.top);
-    ctx.lineTo(at(m.t), bbox.top + bbox.height);
+    ctx.lineTo(at(m.t), bbox.top + (crowded ? 10 * uPlot.pxRatio : bbox.height));
     ctx.stroke();
   }
   ctx.restore();
