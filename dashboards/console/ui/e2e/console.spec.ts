@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import type { Explanation } from "../src/api/types";
-import { breakSite, canBreak, control, expect, FAULT_TIMEOUT, get, healSite, login, MOCK, type Registration, sites, test, TOKEN, type VirtualSite } from "./fixtures";
+import { breakSite, canBreak, control, expect, FAULT_TIMEOUT, get, healSite, login, MOCK, mocked, type Registration, sites, test, TOKEN, type VirtualSite } from "./fixtures";
 
 const COLOURS = ["red", "orange", "grey", "green"] as const;
 const legend = (c: string) => `[data-legend="${c}"]`;
@@ -260,8 +260,7 @@ test.describe("live", () => {
     await expect(mark).toHaveAttribute("data-colour", "green", { timeout: 3 * FAULT_TIMEOUT });
   });
 
-  test("an engine that stands still is shown, though the connection lives", async ({ page }) => {
-    test.skip(!MOCK, "stops the mock's evaluations");
+  mocked("an engine that stands still is shown, though the connection lives", async ({ page }) => {
     await control(page, "stop");
     await page.route("**/api/v1/sites?**", async (r) => {
       const res = await r.fetch();
@@ -271,8 +270,7 @@ test.describe("live", () => {
     await expect(page.locator("[data-live=stale]")).toContainText("Stale since");
   });
 
-  test("a lost stream is shown, comes back, and what was missed is read", async ({ page }) => {
-    test.skip(!MOCK, "cuts the mock's streams");
+  mocked("a lost stream is shown, comes back, and what was missed is read", async ({ page }) => {
     await login(page);
     await expect(page.locator("[data-live=live]")).toBeVisible();
     const victim = (await sites(page)).reverse().find((s) => s.colour === "green" && s.place)!;
@@ -392,8 +390,7 @@ test.describe("pages", () => {
     await expect(page.getByText(/: no openebs here$/)).toHaveCount(2);
   });
 
-  test("a policy in shadow is shown beside, and counts for nothing", async ({ page }) => {
-    test.skip(!MOCK, "needs a policy in shadow");
+  mocked("a policy in shadow is shown beside, and counts for nothing", async ({ page }) => {
     await login(page);
     const s = (await sites(page)).find((x) => x.colour === "green")!;
     await control(page, "shadow", { tenant: s.tenant, site: s.name });
@@ -409,8 +406,7 @@ test.describe("pages", () => {
     await expect(page.locator("[data-would-change='1']")).toContainText("paris-07: green → orange: hot");
   });
 
-  test("a score that can't be explained says why", async ({ page }) => {
-    test.skip(!MOCK, "needs a site that never connected");
+  mocked("a score that can't be explained says why", async ({ page }) => {
     await login(page);
     const s = (await sites(page)).find((x) => x.phase === "Approved")!;
     await page.goto(`/sites/${s.name}/score?tenant=${s.tenant}`);
@@ -423,8 +419,7 @@ test.describe("pages", () => {
     await expect(page.getByRole("button", { name: "Try again" })).toBeVisible();
   });
 
-  test("a signal whose query fails shows its error", async ({ page }) => {
-    test.skip(!MOCK, "blinds a site of the mock");
+  mocked("a signal whose query fails shows its error", async ({ page }) => {
     await login(page);
     const s = (await sites(page)).find((x) => x.colour === "green")!;
     await control(page, "blind", { tenant: s.tenant, site: s.name, signal: "disk-used" });
@@ -442,8 +437,7 @@ test.describe("pages", () => {
     await expect(page.locator("[data-dimension]")).toHaveCount(4);
   });
 
-  test("maintenance starts and ends", async ({ page }) => {
-    test.skip(!MOCK, "changes the fleet");
+  mocked("maintenance starts and ends", async ({ page }) => {
     await login(page);
     const s = (await sites(page)).find((x) => x.maintenance === null)!;
     await page.goto(`/sites/${s.name}?tenant=${s.tenant}`);
@@ -460,8 +454,7 @@ test.describe("pages", () => {
     await expect(page.getByText("In maintenance")).toHaveCount(0);
   });
 
-  test("a factory reset is asked for by the site's name, followed and taken back", async ({ page }) => {
-    test.skip(!MOCK, "changes the fleet");
+  mocked("a factory reset is asked for by the site's name, followed and taken back", async ({ page }) => {
     test.setTimeout(90_000);
     await login(page);
     const online = (await sites(page)).filter((x) => x.phase === "Online");
@@ -528,8 +521,7 @@ test.describe("pages", () => {
     await expect(page.locator(`[data-registration="${r.tenant}/${r.name}"]`)).toHaveCount(0);
   });
 
-  test("rejecting asks first; then nothing waits, and the page says how to make a token", async ({ page }) => {
-    test.skip(!MOCK, "empties the list");
+  mocked("rejecting asks first; then nothing waits, and the page says how to make a token", async ({ page }) => {
     await login(page, "/registrations");
     await expect(page.locator("[data-registration]").first()).toBeVisible();
     for (let left = await page.locator("[data-registration]").count(); left > 0; left--) {
@@ -563,8 +555,7 @@ test.describe("pages", () => {
     await expect(page.getByRole("heading", { name: "There is no such virtual site" })).toBeVisible();
   });
 
-  test("a fleet without sites tells how to begin", async ({ page }) => {
-    test.skip(!MOCK, "empties the fleet");
+  mocked("a fleet without sites tells how to begin", async ({ page }) => {
     await control(page, "empty");
     await login(page);
     await expect(page.getByRole("heading", { name: "No sites yet" })).toBeVisible();

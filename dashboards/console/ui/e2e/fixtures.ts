@@ -40,6 +40,9 @@ export const test = base.extend<{ faults: string[] }, { server: string }>({
   ],
 });
 
+/** A test that only the mock's fleet can pass: elsewhere no page is opened for it. */
+export const mocked = MOCK ? test : test.skip;
+
 export { expect };
 
 /** Drives the mock. */
