@@ -96,7 +96,7 @@ func (w Wanted) open(local time.Time) bool {
 		return true
 	}
 	clock, day := local.Format("15:04"), local.Format("Mon")
-	yesterday := time.Weekday((local.Weekday() + 6) % 7).String()[:3]
+	yesterday := ((local.Weekday() + 6) % 7).String()[:3]
 	on := func(x software.Window, day string) bool { return len(x.Days) == 0 || slices.Contains(x.Days, day) }
 	return slices.ContainsFunc(w.Windows, func(x software.Window) bool {
 		if x.From < x.To {
