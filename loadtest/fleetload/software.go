@@ -144,7 +144,7 @@ func (s *site) step(ctx context.Context) error {
 		u.next.Reset(s.delay())
 		return errRestarts
 	case u.state == "Installing" && s.bad() && u.running != u.before:
-		u.trial, u.running, u.to = false, u.to, u.running
+		u.trial, u.running, u.to = false, u.before, u.running // what was on trial when it was told of this one was never well
 		u.enter("Failed", "it was not well within 10m0s: simulated; "+u.running+" runs")
 		return errRestarts
 	default:
