@@ -6,7 +6,6 @@ import (
 	"io"
 	"maps"
 	"net/url"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -57,20 +56,20 @@ tenant's limit of series.
 			}
 			var all *wire.CostPage
 			for all == nil || all.NextCursor != "" && len(all.Rows) < limit {
-				var page wire.CostPage
 				have := 0
 				if all != nil {
 					have = len(all.Rows)
 					q.Set("cursor", all.NextCursor)
 				}
 				q.Set("limit", strconv.Itoa(min(limit-have, 1000)))
-				if err := a.getOfRegionals(cmd.Context(), cmd.ErrOrStderr(), wire.CostPath, q, &page, func() []wire.MissingRegion { return page.MissingRegions }); err != nil {
+				page, err := getOfRegionals(cmd.Context(), a, cmd.ErrOrStderr(), wire.CostPath, q, func(p *wire.CostPage) []wire.MissingRegion { return p.MissingRegions })
+				if err != nil {
 					return err
 				}
 				if all != nil {
 					page.Rows = append(all.Rows, page.Rows...)
 				}
-				all = &page
+				all = page
 			}
 			printMissing(cmd.ErrOrStderr(), all.MissingRegions)
 			return g.printCost(cmd.OutOrStdout(), all)
@@ -108,8 +107,8 @@ series, spec.dropLabels with spec.aggregations makes fewer of them.`,
 			if len(args) > 0 {
 				q.Set("site", args[0])
 			}
-			var page wire.NamesPage
-			if err := a.getOfRegionals(cmd.Context(), cmd.ErrOrStderr(), wire.CostNamesPath, q, &page, func() []wire.MissingRegion { return page.MissingRegions }); err != nil {
+			page, err := getOfRegionals(cmd.Context(), a, cmd.ErrOrStderr(), wire.CostNamesPath, q, func(p *wire.NamesPage) []wire.MissingRegion { return p.MissingRegions })
+			if err != nil {
 				return err
 			}
 			printMissing(cmd.ErrOrStderr(), page.MissingRegions)
@@ -138,25 +137,27 @@ series, spec.dropLabels with spec.aggregations makes fewer of them.`,
 	return cmd
 }
 
-// getOfRegionals tells progress who is late, and asks again for as long as they may take. missing is of out.
-func (a *api) getOfRegionals(ctx context.Context, progress io.Writer, path string, q url.Values, out any, missing func() []wire.MissingRegion) error {
+// getOfRegionals tells progress who is late, and asks again for as long as they may take. missing is
+// who is not in an answer.
+func getOfRegionals[T any](ctx context.Context, a *api, progress io.Writer, path string, q url.Values, missing func(*T) []wire.MissingRegion) (*T, error) {
 	hasty := maps.Clone(q)
 	hasty.Set("patience", patience.String())
+	out := new(T)
 	if err := a.get(ctx, path, hasty, out); err != nil {
-		return err
+		return nil, err
 	}
 	var late []string
-	for _, m := range missing() {
+	for _, m := range missing(out) {
 		if m.Late {
 			late = append(late, printable(m.Region))
 		}
 	}
 	if len(late) == 0 {
-		return nil
+		return out, nil
 	}
 	fmt.Fprintf(progress, "no answer yet from %s: waiting\n", strings.Join(late, ", "))
-	reflect.ValueOf(out).Elem().SetZero() // what the second answer leaves out is not the first one's
-	return a.get(ctx, path, q, out)
+	out = new(T) // what the second answer leaves out is not the first one's
+	return out, a.get(ctx, path, q, out)
 }
 
 func printMissing(w io.Writer, missing []wire.MissingRegion) {
