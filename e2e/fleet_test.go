@@ -23,6 +23,7 @@ func TestFleet(t *testing.T) {
 	if os.Getenv("MUSTER_E2E") == "" {
 		t.Skip("set MUSTER_E2E=1, or run make test-e2e: it takes the product's own ports and some minutes")
 	}
+	t.Parallel()
 	dir := t.TempDir()
 	f := start(t, dir)
 	ok := t.Run("start", func(t *testing.T) { testStart(t, f) }) &&

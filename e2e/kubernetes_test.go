@@ -59,6 +59,7 @@ func TestKubernetes(t *testing.T) {
 	if os.Getenv("MUSTER_E2E") == "" {
 		t.Skip("set MUSTER_E2E=1, or run make test-e2e: it starts a fleet and three clusters")
 	}
+	t.Parallel()
 	f := startClusters(t)
 	f.join("paris")
 	f.join("lyon")

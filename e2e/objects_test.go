@@ -43,6 +43,7 @@ func TestManyObjects(t *testing.T) {
 	if os.Getenv("MUSTER_E2E") == "" {
 		t.Skip("set MUSTER_E2E=1, or run make test-e2e: it starts a fleet and a cluster")
 	}
+	t.Parallel()
 	f := startClusters(t)
 	line := meter(t, f.gateway)
 	f.gateway = line.addr

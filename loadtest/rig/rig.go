@@ -133,6 +133,9 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := preferSites(); err != nil {
+		r.say("the sites share the processors with Muster, so latencies hold what they wait for themselves: %v; run it as root for better ones", err)
+	}
 	if err := r.prepare(sctx); err != nil {
 		return nil, err
 	}
