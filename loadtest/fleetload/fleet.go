@@ -191,7 +191,7 @@ func (f *Fleet) Policies() map[string]int {
 func (f *Fleet) Digests(item string) map[string]int {
 	out := map[string]int{}
 	for _, s := range f.sites {
-		out[s.cluster.Held()[item]]++
+		out[s.cluster.HeldDigest(item)]++
 	}
 	return out
 }

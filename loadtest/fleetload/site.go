@@ -16,6 +16,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -247,12 +248,35 @@ func (s *site) session(ctx context.Context) (up bool, err error) {
 	}
 	s.connected.Store(true)
 	s.mirror.Held(first.GetWelcome().GetKubernetesEpoch(), first.GetWelcome().GetKubernetesSeq())
-	told := make(chan *wire.DesiredState, 1)
-	ended := make(chan error, 1)
-	go func() { ended <- s.receive(stream, told) }()
-	err = s.talk(ctx, client, stream, first.GetWelcome().GetHeartbeatInterval().AsDuration(), told, ended)
+	told, applied := make(chan *wire.DesiredState, 1), make(chan string)
+	ended := make(chan error, 2)
+	var parts sync.WaitGroup
+	parts.Go(func() { ended <- s.receive(stream, told) })
+	parts.Go(func() { ended <- s.hold(ctx, client, told, applied) })
+	err = s.talk(ctx, stream, first.GetWelcome().GetHeartbeatInterval().AsDuration(), applied, ended)
 	cancel()
+	parts.Wait()
 	return true, err
+}
+
+// hold brings the site to what it is told, beside its heartbeats, as the agent does, and
+// passes on the revisions that it has reached.
+func (s *site) hold(ctx context.Context, client wire.UplinkClient, told <-chan *wire.DesiredState, applied chan<- string) error {
+	for {
+		select {
+		case d := <-told:
+			if err := s.apply(ctx, client, d); err != nil {
+				return err
+			}
+			select {
+			case applied <- d.GetRevision():
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // receive passes on the newest desired state.
@@ -286,8 +310,8 @@ func (s *site) receive(stream wire.Uplink_ConnectClient, told chan *wire.Desired
 // reportEvery is how often the agent reports when nothing changes.
 const reportEvery = 5 * time.Minute
 
-// talk sends heartbeats and reports as the agent does, and does what it is told.
-func (s *site) talk(ctx context.Context, client wire.UplinkClient, stream wire.Uplink_ConnectClient, every time.Duration, told <-chan *wire.DesiredState, ended <-chan error) error {
+// talk sends heartbeats and reports as the agent does.
+func (s *site) talk(ctx context.Context, stream wire.Uplink_ConnectClient, every time.Duration, applied <-chan string, ended <-chan error) error {
 	if every <= 0 {
 		every = 5 * time.Second
 	}
@@ -308,10 +332,7 @@ func (s *site) talk(ctx context.Context, client wire.UplinkClient, stream wire.U
 		case <-beat.C:
 			beat.Reset(every)
 			msg = &wire.FromSite{Msg: &wire.FromSite_Heartbeat{Heartbeat: &wire.Heartbeat{Sent: timestamppb.Now()}}}
-		case d := <-told:
-			if err := s.apply(ctx, client, d); err != nil {
-				return err
-			}
+		case s.revision = <-applied:
 			soon.Reset(250 * time.Millisecond) // as the agent: changes of a moment go together
 			continue
 		case <-s.changes:
@@ -366,7 +387,6 @@ func (s *site) apply(ctx context.Context, client wire.UplinkClient, d *wire.Desi
 	if err := s.want(ctx, client, d.GetItems()); err != nil {
 		return err
 	}
-	s.revision = d.GetRevision()
 	s.policy.Store(hash)
 	return nil
 }

@@ -57,6 +57,13 @@ func (c *Cluster) Held() map[string]string {
 	return maps.Clone(c.held)
 }
 
+// HeldDigest is the digest of one item; "" if it is not held.
+func (c *Cluster) HeldDigest(item string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.held[item]
+}
+
 // OnImages has a function told which images run, each once and sorted, whenever something
 // was applied or removed: for whoever simulates what they do to the site. It is called with
 // the cluster locked, so it must not call it. Before the site runs.

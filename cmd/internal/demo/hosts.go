@@ -83,7 +83,7 @@ func (p *premises) Publish(_ context.Context, list []hosts.Published) (map[strin
 
 // Dial implements hosts.Site.
 func (p *premises) Dial(ctx context.Context, h *vhost.Host) (net.Conn, error) {
-	if p.cluster.Held()[workload.ItemName("", "Service", h.SiteNamespace(), h.Service)] == "" {
+	if p.cluster.HeldDigest(workload.ItemName("", "Service", h.SiteNamespace(), h.Service)) == "" {
 		return nil, errors.New("it is not on this site")
 	}
 	if h.Service != priceList {
