@@ -109,9 +109,9 @@ export function Histogram({ histogram, onSpan, height = 64 }: Props) {
           </button>
         ))}
       </div>
-      <div className="bounds" aria-hidden>
-        <span style={{ top: 0, translate: "0 0" }}>{formatCount(top)}</span>
-      </div>
+      <span className="hist-top" aria-hidden>
+        {formatCount(top)}
+      </span>
       {tip && (
         <span className="value" aria-hidden style={{ left: `${Math.min(88, Math.max(12, (((tip.start + tip.end) / 2 - bars[0]!.start) / range) * 100))}%` }}>
           <b>{formatCount(tipCount)}</b> {formatClock(tip.start)}–{formatClock(tip.end)}
