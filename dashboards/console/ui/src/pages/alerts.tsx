@@ -27,7 +27,11 @@ const ABOUT = {
   alerts: "What fires now, the most severe first, then the newest. Refreshed every 10 seconds.",
   groups: "What fires now, as it is sent to people.",
   silences: "Alerts that a silence fits are shown on, but tell nobody while it lasts.",
-  loudest: "Which rules had somebody notified, and how often. A rule that nobody acts on wants a longer for, keep_firing_for, or to go.",
+  loudest: (
+    <>
+      Which rules had somebody notified, and how often. A rule that nobody acts on wants a longer <code>for</code> or <code>keep_firing_for</code>, or to go.
+    </>
+  ),
 } as const;
 
 const tabHref = (tab: string, tenant: string) => `/alerts?${new URLSearchParams({ tab, ...(tenant ? { tenant } : {}) }).toString()}`;
