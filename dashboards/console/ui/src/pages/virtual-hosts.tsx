@@ -78,7 +78,7 @@ function HostTable({ tenant, hosts, named }: { tenant: string; hosts: readonly V
     <section className="stack" style={{ gap: 8 }} aria-label={`Virtual hosts of ${tenant}`}>
       {named && <h2>{tenant}</h2>}
       <div className="card table-wrap" tabIndex={0} role="region" aria-label={`Table of virtual hosts of ${tenant}`}>
-        <table className="stacks">
+        <table className="stacks host-table">
           <thead>
             <tr>
               <th scope="col">Virtual host</th>
