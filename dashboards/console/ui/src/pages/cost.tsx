@@ -146,14 +146,14 @@ function ResourceRow({ resource: r, first }: { resource: Resource; first: boolea
       <dt>{name}</dt>
       <dd>
         <span>
-          <b>{formatValue(r.used, unit)}</b> {r.limit > 0 ? `of ${formatValue(r.limit, unit)}` : "without a limit"}
+          <b>{formatValue(r.used, r.limit > 0 && unit === "cores" ? "" : unit)}</b> {r.limit > 0 ? `of ${formatValue(r.limit, unit)}` : "without a limit"}
         </span>
+        {share !== null && <meter min={0} max={1} value={share} high={0.8} optimum={0} aria-label={`${name}: ${formatPercent(Math.floor(share * 100))} used`} />}
         <span className="muted small">
           {r.perSite > 0 ? `${formatValue(r.perSite, unit)} a site` : DASH}
           {r.moreSites !== null && r.moreSites !== undefined && `, room for ${formatCount(r.moreSites)}`}
         </span>
         {r.others !== undefined && r.others > 0 && <span className="small">Other processes of this machine take {formatValue(r.others, unit)}: they count as used up.</span>}
-        {share !== null && <meter min={0} max={1} value={share} high={0.8} optimum={0} aria-label={`${name}: ${formatPercent(Math.floor(share * 100))} used`} />}
       </dd>
     </div>
   );
