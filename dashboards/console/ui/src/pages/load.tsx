@@ -108,12 +108,12 @@ function Distribution({ d, view }: { d: SiteDistribution; view: View }) {
                   <Link href={inventory(b.query)} aria-label={`${plural(b.sites, "site")} from ${b.from} to ${b.to}%`} title={`${plural(b.sites, "site")}: ${b.from}–${b.to}%`} data-bin={b.from}>
                     <span style={{ height: b.sites === 0 ? 0 : `max(2px, ${(100 * b.sites) / most}%)` }} />
                   </Link>
-                  {b.from % 25 === 0 && <small aria-hidden>{b.from}</small>}
+                  {b.from % 25 === 0 && <small aria-hidden>{b.from}%</small>}
                 </li>
               ))}
             </ol>
             <p className="muted small">
-              Least {d.least}, 10th percentile {d.p10}, median {d.median}, mean {d.mean}, 90th percentile {d.p90}, most {d.most}%
+              Least {d.least}%, 10th percentile {d.p10}%, median {d.median}%, mean {d.mean}%, 90th percentile {d.p90}%, most {d.most}%
             </p>
           </div>
           <div>
