@@ -77,7 +77,7 @@ export function Chart({ lines, start, end, height, label, format = formatScore, 
       <div ref={host} role="img" aria-label={text} style={{ height }}>
         {missing && <p className="muted small">The part of the page that draws charts could not be loaded; reload to try again.</p>}
       </div>
-      {axis && marks.some((m) => m.short) && (
+      {axis && area.width > 0 && marks.some((m) => m.short) && (
         <div className="moments" aria-hidden>
           {marks.map(
             (m, i) =>

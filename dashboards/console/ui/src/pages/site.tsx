@@ -295,7 +295,12 @@ function DimensionCard({ site, dimension, children }: { site: SiteDetail; dimens
       </div>
       <p className="muted small">
         {signals.length > 0 ? `${known} of ${plural(signals.length, "signal")} known` : "no signals apply"}
-        {d && d.staleSeconds > 0 && <span className="chip warn"> stale, {formatDuration(d.staleSeconds)} old</span>}
+        {d && d.staleSeconds > 0 && (
+          <>
+            {" "}
+            <span className="chip warn">stale, {formatDuration(d.staleSeconds)} old</span>
+          </>
+        )}
       </p>
       {children}
     </article>
