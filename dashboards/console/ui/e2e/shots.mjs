@@ -184,6 +184,15 @@ const PAGES = {
   },
 };
 
+/** Waits until a page is there with all that it asks for, and its charts are drawn, on a busy machine too. */
+async function settled(page) {
+  const done = () => document.querySelector("h1") && !document.querySelector(".skeleton") && [...document.querySelectorAll(".chart > [role=img]")].every((c) => c.querySelector("canvas, p"));
+  for (let i = 0; i < 2; i++) {
+    await page.waitForFunction(done, null, { timeout: 15_000 });
+    await page.waitForTimeout(700);
+  }
+}
+
 for (const theme of ["dark", "light"]) {
   for (const [w, h] of [[1440, 900], [390, 844], [2560, 1300]]) {
     if (!look.test(`${theme}-${w}`)) continue;
@@ -198,8 +207,7 @@ for (const theme of ["dark", "light"]) {
       try {
         await go(page);
         // A picture of what is still loading says nothing.
-        if (name !== "loading") await page.waitForFunction(() => !document.querySelector(".skeleton"), null, { timeout: 15_000 }).catch(() => console.log(name, "still loads"));
-        await page.waitForTimeout(900);
+        if (name !== "loading") await settled(page).catch(() => console.log(name, "still loads"));
         // The whole of a list that draws what is in sight would be all of its rows.
         await page.screenshot({ path: `screenshots/${name}-${theme}-${w}${process.env.MOCK_SITES ? `-${process.env.MOCK_SITES}` : ""}.png`, fullPage: (w < 500 && name !== "sites") || ["site", "site-30d", "score", "policies", "virtual-site", "virtual-host", "virtual-hosts"].includes(name) || name.startsWith("rollout") });
       } catch (e) {
