@@ -261,7 +261,7 @@ func TestFleetAgainstARealGateway(t *testing.T) {
 	if n := count(`min(count by (site) ({__name__=~".+", site=~"load-.*"}))`); n < series {
 		t.Errorf("a site has %g series, want %d at least", n, series)
 	}
-	if k := f.Tally().Counts(); k.Pushes < 3*sites || k.Samples < series*sites || k.Refused > 0 || k.Timeouts > 0 || k.P99 <= 0 {
+	if k := f.Tally().Counts(); k.Pushes < 3*sites || k.Samples < series*sites || k.Refused > 0 || k.P99 <= 0 {
 		t.Errorf("counts: %+v", k)
 	}
 
