@@ -113,7 +113,7 @@ function HostTable({ tenant, hosts, named }: { tenant: string; hosts: readonly V
                     </div>
                     {!h.ready && h.message && <div className="small host-fault">{h.message}</div>}
                   </th>
-                  <td data-label="Served by">
+                  <td className="host-tries" data-label="Served by">
                     {h.virtualSite}
                     <div className="muted small">
                       {formatCount(h.providersOnline)} of {plural(h.providers, "site")} online
