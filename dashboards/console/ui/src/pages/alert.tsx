@@ -308,8 +308,8 @@ function History({ spans }: { spans: readonly AlertSpan[] }) {
                 const [from, to] = [parseTime(s.startsAt), parseTime(s.endsAt)];
                 return (
                   <tr key={s.startsAt}>
-                    <td className="nowrap">{from === undefined ? DASH : formatAbsolute(from)}</td>
-                    <td className="nowrap">{to === undefined ? "still fires" : formatAbsolute(to)}</td>
+                    <td>{from === undefined ? DASH : formatAbsolute(from)}</td>
+                    <td>{to === undefined ? "still fires" : formatAbsolute(to)}</td>
                     <td className="num">{from === undefined ? DASH : wordsOfDuration(Math.max(0, ((to ?? now) - from) / 1000))}</td>
                   </tr>
                 );

@@ -177,7 +177,7 @@ function Table({ lines, range, format, alone, onAlone }: { lines: readonly Line[
         <span className="muted small">{hasBetween(range) && lines.some((l) => !l.between) ? "newest, least and largest of the points; what was between them is not in it" : "newest, least and largest value of this time"}</span>
       </header>
       <div className="table-wrap" tabIndex={0} role="region" aria-label="Table of series">
-        <table>
+        <table className="stacks">
           <thead>
             <tr>
               <th scope="col">Series</th>
@@ -203,9 +203,9 @@ function Table({ lines, range, format, alone, onAlone }: { lines: readonly Line[
                       <code>{l.name}</code>
                     </button>
                   </th>
-                  <td className="num">{sum && sum.last !== null ? <b>{format(sum.last)}</b> : DASH}</td>
-                  <td className="num">{sum ? format(sum.min) : DASH}</td>
-                  <td className="num">{sum ? format(sum.max) : DASH}</td>
+                  <td className="num" data-label="Newest">{sum && sum.last !== null ? <b>{format(sum.last)}</b> : DASH}</td>
+                  <td className="num" data-label="Least">{sum ? format(sum.min) : DASH}</td>
+                  <td className="num" data-label="Largest">{sum ? format(sum.max) : DASH}</td>
                 </tr>
               );
             })}

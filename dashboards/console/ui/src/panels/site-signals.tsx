@@ -29,7 +29,7 @@ export function SignalsTable({ site, signals, reasons }: { site: SiteRef; signal
         <p className="body muted">No health policy has signals for this site.</p>
       ) : (
         <div className="table-wrap" tabIndex={0} role="region" aria-label="Table of signals" hidden={losing.length + dark.length === 0 && !more && !all}>
-          <table className="signals">
+          <table className="signals stacks">
             <thead>
               <tr>
                 <th scope="col">Signal</th>
@@ -111,7 +111,7 @@ function Row({ signal: s, site }: { signal: Signal; site: SiteRef }) {
   const lost = s.known && s.score !== null && s.score < 1;
   return (
     <tr data-signal={s.name}>
-      <td>
+      <td className="vs-name">
         <span className="row" style={{ gap: 6 }}>
           <Shape colour={!s.known ? "grey" : s.score === 0 ? "red" : lost ? "orange" : "green"} size={10} />
           <Link className="mono" href={signalPath(site, s.name)}>
@@ -125,8 +125,8 @@ function Row({ signal: s, site }: { signal: Signal; site: SiteRef }) {
         </span>
         {s.applies && s.error ? <div className="error small">{s.error}</div> : s.source && <div className="muted small source">{s.source}</div>}
       </td>
-      <td className="num">{s.known ? <b>{formatValue(s.value, s.unit)}</b> : <span className="muted">{!s.applies ? `no ${s.pack} here` : s.error ? "failed" : "no data"}</span>}</td>
-      <td className="nowrap">
+      <td className="num" data-label="Value">{s.known ? <b>{formatValue(s.value, s.unit)}</b> : <span className="muted">{!s.applies ? `no ${s.pack} here` : s.error ? "failed" : "no data"}</span>}</td>
+      <td className="nowrap" data-label="Score">
         {s.known && s.score !== null ? (
           <>
             <span className="meter" aria-hidden style={{ "--v": s.score * 100 } as React.CSSProperties} /> {Math.round(s.score * 100)}%
@@ -135,10 +135,10 @@ function Row({ signal: s, site }: { signal: Signal; site: SiteRef }) {
           DASH
         )}
       </td>
-      <td className="num muted">{formatValue(s.good, s.unit)}</td>
-      <td className="num muted">{formatValue(s.bad, s.unit)}</td>
-      <td className="num muted">{s.weight === 0 ? "shown only" : formatValue(s.weight)}</td>
-      <td className="num muted">{s.known ? <Ago time={s.asOf} none={DASH} /> : DASH}</td>
+      <td className="num muted" data-label="Good">{formatValue(s.good, s.unit)}</td>
+      <td className="num muted" data-label="Bad">{formatValue(s.bad, s.unit)}</td>
+      <td className="num muted" data-label="Weight">{s.weight === 0 ? "shown only" : formatValue(s.weight)}</td>
+      <td className="num muted" data-label="As of">{s.known ? <Ago time={s.asOf} none={DASH} /> : DASH}</td>
     </tr>
   );
 }
