@@ -133,7 +133,10 @@ export function kindOf(column: string, fields: readonly SiteField[] | undefined)
 
 /** How wide a column is, in pixels, and how much of what is left it takes. */
 export function widthOf(column: string, kind: Kind): { px: number; share: number } {
-  if (column === "name") return { px: 210, share: 1 };
+  // A phone shows these three.
+  if (column === "name") return { px: 180, share: 1 };
+  if (column === "colour") return { px: 92, share: 0 };
+  if (column === "score") return { px: 76, share: 0 };
   if (column === "reason") return { px: 260, share: 3 };
   if (column === "address") return { px: 150, share: 1 };
   if (kind === "number") return { px: 104, share: 0 };
