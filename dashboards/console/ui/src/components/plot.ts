@@ -51,7 +51,7 @@ export function draw(host: HTMLElement, p: Picture, height: number, onArea: (a: 
     scales: { x: { time: true, range: [p.start, p.end] }, y: { range: [p.scale[0], p.scale[1]] } },
     axes: [
       axis({ space: 96, size: 26, values: (u, at) => at.map((t) => fitting(formatTick(t * 1000, p.end - p.start), u, p, t)) }),
-      axis({ space: 32, size: (_u, values) => 14 + Math.max(0, ...(values ?? []).map((v) => v.length)) * 6.6, values: (_u, at) => at.map(p.format) }),
+      axis({ ...(p.format(2 ** 20).includes("MiB") && { incrs: BINARY }), space: 32, size: (_u, values) => 14 + Math.max(0, ...(values ?? []).map((v) => v.length)) * 6.6, values: (_u, at) => at.map(p.format) }),
     ],
     series: [
       {},
@@ -92,6 +92,9 @@ export function draw(host: HTMLElement, p: Picture, height: number, onArea: (a: 
     plot.destroy();
   };
 }
+
+/** Steps of an axis of bytes: 1 KiB and 2 KiB, where others would be 1,000 B and 1.95 KiB. */
+const BINARY = Array.from({ length: 60 }, (_, i) => 2 ** i);
 
 /** How wide a character of a tick is about, and what is right of the lines, in CSS pixels. */
 const CHARACTER = 6.4;
