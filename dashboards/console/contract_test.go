@@ -148,6 +148,11 @@ func TestContract(t *testing.T) {
 	h.want(400, "alice", "GET", "/api/v1/health/policies/No_Name", "")
 	h.want(403, "alice", "GET", "/api/v1/health/policies/default?tenant=globex", "")
 	h.want(404, "alice", "GET", "/api/v1/health/policies/nothing", "")
+	const rules = "/api/v1/alertrules"
+	h.want(201, "alice", "POST", rules, rulesBody("high", "up > 1", ""))
+	h.want(409, "alice", "POST", rules, rulesBody("high", "up > 1", ""))
+	h.want(200, "alice", "GET", rules+"/high?tenant=acme", "")
+	h.want(404, "alice", "GET", rules+"/low?tenant=acme", "")
 	h.want(200, "alice", "GET", "/api/v1/runbooks/SiteDown", "")
 	h.want(200, "nobody", "GET", "/api/v1/runbooks/SiteDown", "")
 	h.want(401, "", "GET", "/api/v1/runbooks/SiteDown", "")
@@ -570,6 +575,13 @@ func TestMockKeepsTheContract(t *testing.T) {
 	send(404, "GET", "/api/v1/health/policies/nothing", "")
 	send(200, "GET", "/api/v1/runbooks/SiteDown", "")
 	send(404, "GET", "/api/v1/runbooks/Nothing", "")
+	send(200, "POST", "/api/v1/alertrules?tenant=acme", rulesBody("high", "up > 1", `,"dryRun":true`))
+	send(404, "GET", "/api/v1/alertrules/high?tenant=acme", "")
+	send(201, "POST", "/api/v1/alertrules?tenant=acme", rulesBody("high", "up > 1", ""))
+	send(200, "GET", "/api/v1/alertrules/high?tenant=acme", "")
+	send(409, "POST", "/api/v1/alertrules?tenant=acme", rulesBody("high", "up > 1", ""))
+	send(400, "POST", "/api/v1/alertrules?tenant=acme", rulesBody("low", "up >", ""))
+	send(400, "POST", "/api/v1/alertrules?tenant=acme", rulesBody("No_Name", "up > 1", ""))
 	var written struct{ Spec json.RawMessage }
 	decode(send(200, "GET", "/api/v1/health/policies/default?tenant=acme", ""), &written)
 	candidate := `{"kind":"HealthPolicy","metadata":{"name":"default"},"spec":` + string(written.Spec) + `}`

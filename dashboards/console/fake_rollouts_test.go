@@ -203,6 +203,8 @@ func (r *fakeRollouts) create(w http.ResponseWriter, req *http.Request, ns, reso
 	case spec["onFailure"] == "Explode":
 		status(w, 422, metav1.StatusReasonInvalid, "Rollout is invalid: spec.onFailure: unsupported value")
 		return
+	case resource == "alertrules" && !r.takesRules(w, doc):
+		return
 	}
 	if resource == "gatechecks" && r.verdict != nil {
 		raw, _ := json.Marshal(r.verdict)

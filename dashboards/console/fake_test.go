@@ -196,7 +196,7 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.mount.one(w, as, parts[0], parts[2])
 	case as != "" && strings.HasPrefix(r.URL.Path, group+"/rollouts"):
 		f.rollouts.serve(w, r, as, "", "rollouts", "")
-	case as != "" && strings.HasPrefix(r.URL.Path, group+"/namespaces/") && len(parts) > 1 && slices.Contains([]string{"rollouts", "rolloutstates", "gatechecks"}, parts[1]):
+	case as != "" && strings.HasPrefix(r.URL.Path, group+"/namespaces/") && len(parts) > 1 && slices.Contains([]string{"rollouts", "rolloutstates", "gatechecks", "alertrules"}, parts[1]):
 		f.rollouts.serve(w, r, as, parts[0], parts[1], strings.Join(parts[2:], "/"))
 	case path.Base(r.URL.Path) == "savedviews" || len(parts) == 3 && parts[1] == "savedviews":
 		f.serveViews(w, r, as, parts)
@@ -237,7 +237,7 @@ func (f *fakeAPI) accessReview(w http.ResponseWriter, r *http.Request) {
 	}
 	a := sar.Spec.ResourceAttributes
 	verbs := map[string][]string{"sites": {"list", "patch"}, "logs": {"get"}, "silences": {"get", "create", "delete"}, "virtualkubernetes": {"get"}, "virtualhosts": {"get"}, "advertisepolicies": {"get"}, "deployments": {"create", "patch"}, "pods": {"delete", "get"},
-		"rollouts": {"list", "get", "watch", "create", "patch", "delete", "approve", "skip-gates"}, "gatechecks": {"create", "get"}, "savedviews": {"share"}}
+		"rollouts": {"list", "get", "watch", "create", "patch", "delete", "approve", "skip-gates"}, "gatechecks": {"create", "get"}, "savedviews": {"share"}, "alertrules": {"create"}}
 	groups := map[string]string{"deployments": "apps", "pods": ""}
 	group, stock := "muster.dev", false
 	if a != nil {

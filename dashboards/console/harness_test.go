@@ -465,7 +465,7 @@ func newHarness(t *testing.T, change ...func(*Options, *timing)) *harness {
 		clock: &clock{t: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)}, reg: prometheus.NewRegistry(), log: &logBuffer{}}
 	h.api.tenants = []string{"globex", "acme"}
 	everything := func(tenant string) (out []string) {
-		for _, verb := range []string{"list", "get", "patch", "get/logs", "get/silences", "create/silences", "delete/silences"} {
+		for _, verb := range []string{"list", "get", "patch", "get/logs", "get/silences", "create/silences", "delete/silences", "create/alertrules", "get/alertrules"} {
 			out = append(out, verb+" "+tenant+"-system")
 		}
 		for _, verb := range []string{"get/virtualkubernetes", "get/virtualhosts", "get/advertisepolicies", "create/deployments", "patch/deployments", "delete/pods", "get/pods/log", "objects"} {

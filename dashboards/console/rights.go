@@ -10,7 +10,7 @@ import (
 var patchSites = right{verb: "patch", resource: "sites"}
 
 // offered are the rights that pages want to know before they offer what needs them.
-var offered = []right{patchSites, createSilences, deleteSilences, readMetrics}
+var offered = []right{patchSites, createSilences, deleteSilences, readMetrics, createRules}
 
 // rightsView says in which tenants a user has each of the rights.
 type rightsView struct {

@@ -167,6 +167,8 @@ func (c *Console) apiRoutes() []route {
 		{method: "GET", path: pathAlertState, doing: "read the state of alerts", params: alertScope, handle: c.readAlerts},
 		{method: "GET", path: pathAlertGroups, doing: "list groups of alerts", params: alertGroups, handle: c.readAlerts},
 		{method: "GET", path: pathNotifications, doing: "count notifications", params: notificationCounts, handle: c.readAlerts},
+		{method: "POST", path: "/api/v1/alertrules", doing: "make the alert rules", params: oneTenant, handle: c.postAlertRules},
+		{method: "GET", path: "/api/v1/alertrules/{rules}", doing: "read the alert rules", params: oneTenant, handle: c.getAlertRules},
 		{method: "GET", path: "/api/v1/runbooks/{alert}", doing: "read the runbook", handle: c.getRunbook},
 		{method: "GET", path: alerts + "/{fingerprint}", doing: "read the alert", params: oneTenant, handle: c.readAlerts},
 		{method: "GET", path: "/api/v1/silences", doing: "list silences", params: silenceList, handle: c.listSilences},
@@ -331,6 +333,9 @@ func checkPath(r *http.Request) error {
 	}
 	if name := r.PathValue("check"); name != "" && len(validation.IsDNS1123Subdomain(name)) > 0 {
 		return invalid("check", "%q: want the name of a gate check", printable(name))
+	}
+	if name := r.PathValue("rules"); name != "" && len(validation.IsDNS1123Subdomain(name)) > 0 {
+		return invalid("rules", "%q: want lower-case letters, digits, '-' or '.'", printable(name))
 	}
 	if name := r.PathValue("policy"); name != "" && len(validation.IsDNS1123Subdomain(name)) > 0 {
 		return invalid("policy", "%q: want the name of a health policy, or shipped", printable(name))

@@ -25,6 +25,7 @@ import { MockLogs } from "./logs.mjs";
 import { MockMetrics } from "./metrics.mjs";
 import { MockPolicies } from "./policies.mjs";
 import { MockRollouts } from "./rollouts.mjs";
+import { MockRules } from "./rules.mjs";
 import { MockViews } from "./views.mjs";
 import { MockWorkloads } from "./vk8s.mjs";
 import { within } from "./within.mjs";
@@ -42,6 +43,7 @@ let inventory;
 let links;
 let hosts;
 let views;
+let rules;
 let cost;
 let logs;
 let alerts;
@@ -67,6 +69,7 @@ function reset() {
   fleet = new MockFleet(SITES);
   policies = new MockPolicies(fleet);
   views = new MockViews();
+  rules = new MockRules();
   inventory = new MockInventory(fleet);
   links = new MockLinks(inventory);
   cost = new MockCost(fleet);
@@ -186,7 +189,7 @@ function quotasOf(name) {
 
 const windowName = (m, f) => (/^(?=.{1,63}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?$/.test(m) ? f(m) : invalidField("window", `${JSON.stringify(m)}: want lower-case letters, digits and -`));
 
-const RIGHTS = ["patch sites.muster.dev", "create silences.muster.dev", "delete silences.muster.dev"];
+const RIGHTS = ["patch sites.muster.dev", "create silences.muster.dev", "delete silences.muster.dev", "create alertrules.muster.dev"];
 /** Tenants in which the user lacks a right, by the right. */
 let lacking = {};
 
@@ -227,6 +230,8 @@ const ROUTES = [
   ["GET", /^\/api\/v1\/links$/, "links", (_m, q, _b, _req, res) => inTenants(q, (t) => links.list(q, t, res))],
   ["GET", /^\/api\/v1\/site-fields$/, "tenant", (_m, q) => inTenants(q, (t) => inventory.fields(t))],
   ["GET", /^\/api\/v1\/views$/, "tenant", (_m, q) => inTenants(q, (t) => views.list(t))],
+  ["POST", /^\/api\/v1\/alertrules$/, "tenant", (_m, q, body) => inTenant(q, "alert rules belong to one tenant", (t) => rules.make(t, body, USER, lacking["create alertrules.muster.dev"]?.includes(t)))],
+  ["GET", /^\/api\/v1\/alertrules\/([^/]+)$/, "tenant", (m, q) => inTenant(q, "alert rules belong to one tenant", (t) => rules.get(t, decodeURIComponent(m[1])))],
   ["PUT", /^\/api\/v1\/views\/([^/]+)$/, "savedView", (m, q, body) => inTenant(q, "a view belongs to one tenant", (t) => views.put(decodeURIComponent(m[1]), q, t, body))],
   ["DELETE", /^\/api\/v1\/views\/([^/]+)$/, "view", (m, q) => inTenant(q, "a view belongs to one tenant", (t) => views.drop(decodeURIComponent(m[1]), q, t))],
   ["POST", /^\/api\/v1\/sites:change$/, "none", (_m, _q, body) => {

@@ -15,6 +15,7 @@ export const keys = {
   metrics: (what: string, tenant: string, query: string, range: string, at: number | undefined) => ["metrics", what, tenant, query, range, at] as const,
   metricNames: (tenant: string, ask: string) => ["metricNames", tenant, ask] as const,
   registrations: ["registrations"] as const,
+  alertRules: (tenant: string, name: string) => ["alertRules", tenant, name] as const,
   runbook: (alert: string) => ["runbook", alert] as const,
   policies: ["policies"] as const,
   policy: (tenant: string, name: string) => ["policies", tenant, name] as const,

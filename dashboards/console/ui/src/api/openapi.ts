@@ -1445,6 +1445,45 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/alertrules": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Make alert rules
+         * @description Makes an object of the kind AlertRules in the tenant's system namespace, in the user's own name, which takes the verb `create` on
+         *     `alertrules.muster.dev`. What is wrong with it is told with the field; unknown fields are refused. A name that is taken is a conflict
+         *     whose error is of the field `name`. With `dryRun` it is checked and not made.
+         */
+        post: operations["makeAlertRules"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/alertrules/{rules}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** How far alert rules have come */
+        get: operations["getAlertRules"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/runbooks/{alert}": {
         parameters: {
             query?: never;
@@ -2112,6 +2151,34 @@ export interface components {
             groups: string[];
             /** @description Names of the tenants that the user may read */
             tenants: string[];
+        };
+        /**
+         * @example {
+         *       "tenant": "acme",
+         *       "name": "site-memory-high",
+         *       "createdAt": "2026-01-31T12:00:00Z",
+         *       "rules": 1,
+         *       "regionals": 2,
+         *       "applied": "True",
+         *       "message": "in effect on every regional"
+         *     }
+         */
+        AlertRules: {
+            tenant: components["schemas"]["TenantName"];
+            name: string;
+            /** Format: date-time */
+            createdAt: string;
+            /** @description How many it has, as control counted them */
+            rules: number;
+            /** @description Regionals that evaluate the rules as they stand */
+            regionals: number;
+            /**
+             * @description Whether every regional does
+             * @enum {string}
+             */
+            applied: "True" | "False" | "Unknown";
+            /** @description What it waits for, or why a regional refuses it */
+            message: string;
         };
         /**
          * @example {
@@ -7489,6 +7556,120 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["AlertDetail"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    makeAlertRules: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "name": "site-memory-high",
+                 *       "spec": {
+                 *         "groups": [
+                 *           {
+                 *             "name": "load",
+                 *             "rules": [
+                 *               {
+                 *                 "alert": "SiteMemoryHigh",
+                 *                 "expr": "100 * (1 - min by (site) (node_memory_MemAvailable_bytes / node_memory_MemTotal_bytes)) > 90",
+                 *                 "for": "15m",
+                 *                 "labels": {
+                 *                   "severity": "warning"
+                 *                 }
+                 *               }
+                 *             ]
+                 *           }
+                 *         ]
+                 *       }
+                 *     }
+                 */
+                "application/json": {
+                    name: string;
+                    /** @description The spec of AlertRules: groups in Prometheus' own format */
+                    spec: {
+                        [key: string]: unknown;
+                    };
+                    dryRun?: boolean;
+                };
+            };
+        };
+        responses: {
+            /** @description With dryRun: what would be made. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AlertRules"];
+                };
+            };
+            /** @description Made. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AlertRules"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["MediaType"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    getAlertRules: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description Name of the AlertRules.
+                 * @example site-memory-high
+                 */
+                rules: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The object. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AlertRules"];
                 };
             };
             400: components["responses"]["Invalid"];

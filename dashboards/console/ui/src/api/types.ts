@@ -71,6 +71,7 @@ export type Logout = Schemas["Logout"];
 export type Session = Schemas["Session"];
 export type Rights = Schemas["Rights"];
 
+export type AlertRules = Schemas["AlertRules"];
 export type Runbook = Schemas["Runbook"];
 export type HealthPolicies = Schemas["HealthPolicies"];
 export type HealthPolicy = HealthPolicies["policies"][number];

@@ -46,8 +46,8 @@ export function Empty({ title, children, page }: { title: string; children?: Rea
   );
 }
 
-/** A command to copy. */
-export function Command({ text }: { text: string }) {
+/** A button that copies a text. */
+export function CopyButton({ text }: { text: string }) {
   const [state, setState] = useState<"" | "Copied" | "Select and copy">("");
   const copy = async () => {
     try {
@@ -59,13 +59,20 @@ export function Command({ text }: { text: string }) {
     setTimeout(() => setState(""), 2500);
   };
   return (
+    <button type="button" className="button" onClick={() => void copy()}>
+      <span aria-live="polite">{state || "Copy"}</span>
+    </button>
+  );
+}
+
+/** A command to copy. */
+export function Command({ text }: { text: string }) {
+  return (
     <div className="command">
       <code tabIndex={0} aria-label="Command">
         {text}
       </code>
-      <button type="button" className="button" onClick={() => void copy()}>
-        <span aria-live="polite">{state || "Copy"}</span>
-      </button>
+      <CopyButton text={text} />
     </div>
   );
 }

@@ -36,26 +36,52 @@ export function sentenceOf(d: SiteDistribution): string {
   return `Half of the sites${known} use ${d.median}% of ${r.of} or more; a tenth ${d.p90}% or more.`;
 }
 
-/** An AlertRules object that fires above a threshold, in percent. */
-export function ruleOf(column: string, threshold: number): string {
+/** An AlertRules object as the API makes it. */
+export interface RuleObject {
+  name: string;
+  spec: { groups: { name: string; rules: { alert: string; expr: string; for: string; labels: Record<string, string>; annotations: Record<string, string> }[] }[] };
+}
+
+/** Names of sites that go into an expression: what an evaluation looks for, and an engine compiles, is bounded. */
+const MAX_NAMES = 4000;
+
+/** Whether an expression can name all of these sites. */
+export const nameable = (sites: readonly string[]): boolean => sites.length > 0 && sites.join("|").length <= MAX_NAMES;
+
+/** The name that a rule about a column has unless somebody gives another. */
+export const ruleName = (column: string): string => (RESOURCES[column]?.rule ?? "").replace(/([a-z])([A-Z])/g, "$1-$2").toLowerCase();
+
+/** What is wrong with the name of an object; "" if nothing. */
+export const nameFault = (name: string): string => (name.length <= 253 && /^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$/.test(name) ? "" : "want lower-case letters, digits, - or ., such as site-cpu-high");
+
+/** Alert rules that fire above a threshold, in percent; at these sites alone unless none is named. */
+export function ruleOf(column: string, threshold: number, name = ruleName(column), sites: readonly string[] = []): RuleObject | undefined {
   const r = RESOURCES[column];
-  if (!r) return "";
+  if (!r) return undefined;
+  const only = `site=~"${sites.join("|")}"`; // names of sites have no character that means something there
+  const expr = sites.length === 0 ? r.expr : r.expr.replace(/\b(node_\w+)(\{?)/g, (_, metric: string, brace: string) => (brace ? `${metric}{${only},` : `${metric}{${only}}`));
+  const rule = { alert: r.rule, expr: `${expr} > ${threshold}`, for: "15m", labels: { severity: "warning" }, annotations: { summary: `{{ $labels.site }} ${r.summary}` } };
+  return { name, spec: { groups: [{ name: "load", rules: [rule] }] } };
+}
+
+/** The object as YAML, to be applied or kept in a repository. */
+export function yamlOf(o: RuleObject, tenant: string): string {
+  const rule = o.spec.groups[0]!.rules[0]!;
   return `apiVersion: muster.dev/v1alpha1
 kind: AlertRules
 metadata:
-  name: ${r.rule.replace(/([a-z])([A-Z])/g, "$1-$2").toLowerCase()}
-  namespace: TENANT-system
+  name: ${o.name}
+  namespace: ${tenant || "TENANT"}-system
 spec:
   groups:
-    - name: load
+    - name: ${o.spec.groups[0]!.name}
       rules:
-        - alert: ${r.rule}
+        - alert: ${rule.alert}
           expr: >-
-            ${r.expr}
-            > ${threshold}
-          for: 15m
-          labels: {severity: warning}
+            ${rule.expr}
+          for: ${rule.for}
+          labels: {severity: ${rule.labels.severity}}
           annotations:
-            summary: '{{ $labels.site }} ${r.summary}'
+            summary: '${rule.annotations.summary}'
 `;
 }

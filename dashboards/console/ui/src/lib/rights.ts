@@ -1,7 +1,7 @@
 import type { Rights } from "../api/types";
 
 /** Rights that pages ask for before they offer what needs them, as RBAC has them. */
-export type Right = "patch sites.muster.dev" | "create silences.muster.dev" | "delete silences.muster.dev" | "list sites.muster.dev";
+export type Right = "patch sites.muster.dev" | "create silences.muster.dev" | "delete silences.muster.dev" | "create alertrules.muster.dev" | "list sites.muster.dev";
 
 /** A tenant "" is any: it is enough to have the right in one. */
 export function lackOf(rights: Rights | undefined, need: Right, tenants: Iterable<string>): string {

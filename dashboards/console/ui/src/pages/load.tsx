@@ -1,19 +1,22 @@
 import { useQuery } from "@tanstack/react-query";
-import { useCallback, useId, useState } from "react";
+import { useCallback, useState } from "react";
 import { Link, useLocation } from "wouter";
 import { Problem } from "../api/client";
 import { useSiteFields } from "../api/inventory-queries";
 import { useSiteDistributions, useSiteRows } from "../api/map-queries";
 import { sessionQuery } from "../api/queries";
-import type { SiteDistribution, SiteDistributions } from "../api/types";
+import { useAlertRules } from "../api/rule-queries";
+import type { AlertRules, SiteDistribution, SiteDistributions } from "../api/types";
 import { TenantSelect, useTyped } from "../components/filters";
 import { QueryBox } from "../components/query-box";
 import { useTitle } from "../components/shell";
 import { Command, Empty, ProblemNote, Skeleton } from "../components/states";
 import { Ago } from "../components/time";
+import { MakeRuleDialog } from "../dialogs/make-rule";
+import { alertsHref } from "../lib/alert-filter";
 import { formatCount, plural } from "../lib/format";
 import { both, columnTitle, formatView, type View } from "../lib/inventory";
-import { ruleOf, sentenceOf } from "../lib/load";
+import { sentenceOf } from "../lib/load";
 import { siteKey, sitePath } from "../lib/site";
 import { useView } from "../lib/use-view";
 
@@ -135,31 +138,48 @@ function Distribution({ d, view }: { d: SiteDistribution; view: View }) {
               <Link href={inventory(`${d.column}!=unknown`)}>All, ranked</Link>
             </p>
           </div>
-          <Rule d={d} title={title} />
+          <Rule d={d} title={title} view={view} />
         </div>
       )}
     </section>
   );
 }
 
-/** The alert rule that fires above a threshold, as YAML to apply. */
-function Rule({ d, title }: { d: SiteDistribution; title: string }) {
-  const id = useId();
-  const [threshold, setThreshold] = useState(() => Math.min(99, Math.ceil(d.p90 ?? 90)));
-  const above = d.bins.filter((b) => b.from >= threshold).reduce((n, b) => n + b.sites, 0);
+/** The way to the alert rule, and what became of the last one that was made here. */
+function Rule({ d, title, view }: { d: SiteDistribution; title: string; view: View }) {
+  const tenants = useQuery(sessionQuery).data?.tenants ?? [];
+  const [asking, setAsking] = useState(false);
+  const [made, setMade] = useState<{ rules: AlertRules; alert: string }>();
   return (
-    <details className="load-rule">
-      <summary>Make an alert rule</summary>
-      <div className="row wrap">
-        <label htmlFor={id}>Fires above</label>
-        <input id={id} className="input" style={{ width: 80 }} type="number" min={1} max={99} value={threshold} onChange={(e) => setThreshold(Math.max(1, Math.min(99, Number(e.target.value) || 1)))} />
-        <span className="muted small">
-          percent, where the bars from there on have {plural(above, "site")} now. Put in the tenant's namespace, then <code>kubectl apply -f</code> it.
-        </span>
-      </div>
-      <pre tabIndex={0} role="region" aria-label={`Alert rule for ${title}`}>
-        {ruleOf(d.column, threshold)}
-      </pre>
-    </details>
+    <div className="load-rule">
+      <button type="button" className="button" onClick={() => setAsking(true)}>
+        Make an alert rule…
+      </button>
+      <div role="status">{made && <Made key={made.rules.name} {...made} />}</div>
+      {asking && (
+        <MakeRuleDialog d={d} title={title} q={view.q} tenants={tenants} tenant={view.tenant} onClose={() => setAsking(false)}
+          onDone={(rules, alert) => {
+            setMade({ rules, alert });
+            setAsking(false);
+          }}
+        />
+      )}
+    </div>
+  );
+}
+
+const APPLIED = { True: "every regional evaluates it", False: "", Unknown: "no regional has it yet" } as const;
+
+/** Where a rule is that was made, and how far it has come. */
+function Made({ rules, alert }: { rules: AlertRules; alert: string }) {
+  const { data } = useAlertRules(rules);
+  return (
+    <div className="note slim" data-made={rules.name}>
+      <span>
+        AlertRules <code>{rules.name}</code> is in <code>{rules.tenant}-system</code>: {APPLIED[data.applied] || data.message || APPLIED.Unknown}.
+      </span>
+      <Link href={alertsHref({ tenant: rules.tenant, q: alert })}>Its alerts</Link>
+      <Link href={`/timeline?${new URLSearchParams({ tenant: rules.tenant, kind: "policy" }).toString()}`}>In the timeline</Link>
+    </div>
   );
 }
