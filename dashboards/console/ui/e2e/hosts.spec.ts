@@ -43,6 +43,31 @@ test("a host that sites can't reach says why, on its page, on theirs and among t
   await expect(page.getByRole("heading", { level: 1 })).toContainText("shop/stock");
 });
 
+test("what is searched for and whose is in the address", async ({ page }) => {
+  await login(page, "/virtual-hosts?q=stock");
+  const rows = page.locator("[data-host]");
+  const search = page.getByRole("searchbox", { name: "Search virtual hosts" });
+  await expect(rows).toHaveCount(1);
+  await expect(search).toHaveValue("stock");
+  await search.fill("shop/");
+  await expect(page).toHaveURL(/\/virtual-hosts\?q=shop%2F$/);
+  const found = await rows.evaluateAll((all) => all.map((r) => r.getAttribute("data-host")));
+  expect(found.length).toBeGreaterThan(1);
+  await page.getByRole("combobox", { name: "Tenant" }).selectOption("acme");
+  await expect(page).toHaveURL(/q=shop%2F&tenant=acme$/);
+  await page.reload();
+  await expect(search).toHaveValue("shop/");
+  await expect(page.getByRole("combobox", { name: "Tenant" })).toHaveValue("acme");
+  await search.fill("nowhere");
+  await expect(page.getByRole("heading", { name: "No virtual host matches" })).toBeVisible();
+  await page.getByRole("button", { name: "Clear the search" }).click();
+  await expect(page).toHaveURL(/\/virtual-hosts\?tenant=acme$/);
+  // Going back leads out of the page, not through what was typed.
+  await page.goto("/sites");
+  await page.goBack();
+  await expect(page).toHaveURL(/\/virtual-hosts\?tenant=acme$/);
+});
+
 test("no virtual hosts, one that is not there, and an API that fails", async ({ page }) => {
   await login(page, "/virtual-hosts/shop/none?tenant=acme");
   await expect(page.getByRole("heading", { name: "There is no such virtual host" })).toBeVisible();

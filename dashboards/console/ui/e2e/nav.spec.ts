@@ -1,5 +1,5 @@
 import type { Request } from "@playwright/test";
-import { enter, expect, login, MOCK, test } from "./fixtures";
+import { control, enter, expect, login, MOCK, sites, test } from "./fixtures";
 
 test("what is looked at daily stands in the bar, the rest below Manage, by keyboard alone", async ({ page }) => {
   await login(page);
@@ -43,6 +43,42 @@ test("nothing of the menu is cut off or scrolls, however wide the window", async
     expect(tools.right, `tools at ${width}`).toBeLessThanOrEqual(width);
     expect(right, `menu at ${width}`).toBeLessThanOrEqual(menu.y > tools.top + 10 ? width : tools.left);
   }
+});
+
+test("a site is found by its name alone, where it is the only one of those that one may see", async ({ page }) => {
+  await login(page, "/tenants");
+  const all = await sites(page);
+  const one = all.find((s) => s.colour === "green" && all.filter((x) => x.name === s.name).length === 1)!;
+  const whole = new RegExp(`[?&]tenant=${one.tenant}$`);
+  for (const path of [`/sites/${one.name}`, `/sites/${one.name}/score`, `/sites/${one.name}/cost`, `/sites/${one.name}/signals/disk-used`, `/connectivity/${one.name}`]) {
+    await page.goto(path);
+    await expect(page, path).toHaveURL(whole);
+    await expect(page.getByRole("heading", { level: 1 })).toBeVisible();
+    await page.goBack();
+    await expect(page, path).toHaveURL(/\/tenants$/);
+  }
+  if (!MOCK) return;
+  // What is done there shows there.
+  await page.goto(`/sites/${one.name}`);
+  await page.getByRole("button", { name: "Start maintenance…" }).click();
+  await page.getByRole("dialog").getByLabel("Reason").fill("new router");
+  await page.getByRole("dialog").getByRole("button", { name: "Start maintenance" }).click();
+  await expect(page.getByText("new router").first()).toBeVisible({ timeout: 5000 });
+
+  const twin = one.tenant === "acme" ? "globex" : "acme";
+  await control(page, "pend", { tenant: twin, name: one.name, phase: "Online" });
+  await page.goto(`/sites/${one.name}`);
+  await expect(page.getByRole("heading", { name: `Several tenants have a site ${one.name}` })).toBeVisible();
+  await expect(page.getByRole("main").getByRole("listitem")).toHaveText([`acme/${one.name}`, `globex/${one.name}`]);
+  await page.getByRole("link", { name: `${twin}/${one.name}` }).click();
+  await expect(page).toHaveURL(new RegExp(`/sites/${one.name}\\?tenant=${twin}$`));
+  await expect(page.getByRole("heading", { level: 1 })).toContainText(one.name);
+  // Who may see one of them only is led to that one.
+  await control(page, "tenants", { tenants: [one.tenant] });
+  await page.goto(`/sites/${one.name}`);
+  await expect(page).toHaveURL(whole);
+  await page.goto("/sites/nowhere-1");
+  await expect(page.getByRole("heading", { name: "There is no such site" })).toBeVisible();
 });
 
 test("on a phone one button opens it all", async ({ page }) => {

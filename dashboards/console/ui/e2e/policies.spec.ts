@@ -51,6 +51,27 @@ test("an edit is tried on the readings of now and of the last day before anybody
   await expect(bad).toHaveCount(0);
 });
 
+test("whose sites a preview is tried on is in the address", async ({ page }) => {
+  await enter(page);
+  await page.goto("/policies/shipped");
+  await page.getByRole("button", { name: "Preview an edit" }).click();
+  await expect(page).toHaveURL(/\/policies\/shipped\?preview=acme$/);
+  const tenant = page.getByRole("region", { name: "Preview" }).getByRole("combobox", { name: "Tenant" });
+  await tenant.selectOption("globex");
+  await expect(page).toHaveURL(/\?preview=globex$/);
+  await page.reload();
+  await expect(tenant).toHaveValue("globex");
+  await page.getByRole("textbox", { name: "good of disk-used" }).fill("10");
+  await page.getByRole("textbox", { name: "bad of disk-used" }).fill("20");
+  const asked = page.waitForRequest((r) => new URL(r.url()).pathname === "/api/v1/health/try");
+  await page.getByRole("button", { name: "Try on readings of now" }).click();
+  expect(new URL((await asked).url()).searchParams.get("tenant")).toBe("globex");
+  await page.getByRole("button", { name: "Discard" }).click();
+  await expect(page).toHaveURL(/\/policies\/shipped$/);
+  await page.goto("/policies/default?tenant=acme&preview=acme");
+  await expect(page.getByRole("textbox", { name: "bad of disk-used" })).toBeVisible();
+});
+
 test("a preview does not wait for the slowest region, and adds its sites when they come", async ({ page }) => {
   await enter(page);
   await control(page, "region", { region: "us-east", late: true });

@@ -220,7 +220,7 @@ export class MockFleet {
     else if (s.colour === null && s.faults.size > 0) s.since = Math.max(...s.faults.values());
     s.colour = colour;
     s.view = {
-      name: s.name, tenant: s.tenant, region: s.region, virtualSites: memberships(s), phase: s.phase, lastSeen: s.phase === "Approved" ? null : iso(s.lastSeen),
+      name: s.name, tenant: s.tenant, region: s.region, virtualSites: memberships(s), phase: s.phase, lastSeen: s.phase === "Approved" || s.phase === "Pending" ? null : iso(s.lastSeen),
       score: score === null ? null : round(score), colour, since: iso(s.since),
       dimensions: Object.fromEntries(DIMENSIONS.map((d) => {
         const v = dims[d].score;

@@ -1,7 +1,7 @@
 // The inventory of the mock: sites as a table, with as much of the query language as the
 // page's tests write. The real one is internal/sitequery.
 
-import { checkBody, invalidField, notFound } from "./check.mjs";
+import { checkBody, conflict, invalidField, notFound } from "./check.mjs";
 import { FIGURES, figureOf } from "./links.mjs";
 
 const COLOURS = ["green", "orange", "red", "grey"];
@@ -322,7 +322,8 @@ export class MockInventory {
     const out = { changed: 0, failed: [] };
     for (const { tenant, name } of body.sites) {
       const s = tenants.includes(tenant) ? this.fleet.sites.get(`${tenant}/${name}`) : undefined;
-      const fail = !s ? notFound(`change the site: sites.muster.dev "${name}" not found`).problem : this.refused.has(name) ? { status: 403, detail: this.refused.get(name) } : undefined;
+      let fail = !s ? notFound(`change the site: sites.muster.dev "${name}" not found`).problem : this.refused.has(name) ? { status: 403, detail: this.refused.get(name) } : undefined;
+      if (!fail && body.approve && s.phase === "Decommissioned") fail = conflict(`site ${tenant}/${name} is rejected or decommissioned, for good; delete the Site and register the machine anew`).problem;
       if (fail) {
         out.failed.push({ tenant, name, status: fail.status, detail: fail.detail });
         continue;

@@ -1,7 +1,7 @@
 // A mock of the console's HTTP API for developing and testing the page alone:
 //   node mock/server.mjs [port]     (default 8099; log in with the token "mock")
 // It serves dist/ too, with the real server's security headers. POST /mock/… drives it:
-// break, heal {tenant?, site, fault?}, moment {tenant?, site, signal?, from, to, value} (of its charts; null: a gap), register {name}, fail {path, status, title?, detail?}, expire, drop, silence, stop, reset,
+// break, heal {tenant?, site, fault?}, moment {tenant?, site, signal?, from, to, value} (of its charts; null: a gap), register {name}, pend {tenant, name, phase?} (a site of the inventory that waits, or is in another phase), fail {path, status, title?, detail?}, expire, drop, silence, stop, reset,
 // log {message, severity?, site?, count?}, region {region, reason, late} (neither: it answers again), droptails, tenants {tenants}, missing {region, reason} (of the costs),
 // rights {deploy, deletePods, readLogs}, novk8s, nohosts, say {text} (in the logs of pods that are followed), endlogs,
 // refuse {site, detail} (changes of it in bulk), rolloutRights {control, approve, skipGates}, wave {verdict} (Pass or Fail, of the rollout that moves), norollouts,
@@ -92,9 +92,9 @@ function reset() {
   register("charger-a9-042", {});
 }
 
-function register(name, labels) {
+function register(name, labels, tenant = "acme") {
   registrations.push({
-    name, tenant: "acme", labels: { fleet: "chargers", ...labels },
+    name, tenant, labels: { fleet: "chargers", ...labels },
     systemLabels: { "muster.dev/key": "6a75fcf6b892db9146f8fcb5450e0d20047c1622deb17612312ca66893e042f", "muster.dev/tenant": "acme", "muster.dev/system-arch": "arm64", "muster.dev/system-os": "Debian-GNU-Linux-12-bookworm", "muster.dev/system-kernel": "6.1.0-28", "muster.dev/system-cpus": "4", "muster.dev/system-memory": "8Gi", "muster.dev/system-vendor": "Raspberry-Pi-Ltd" },
     token: "chargers-2026", createdAt: new Date(Date.now() - 7 * 60_000).toISOString(), publicKey: randomBytes(32).toString("hex"),
   });
@@ -142,7 +142,7 @@ function page(list, q, key) {
 }
 
 function findSite(name, q) {
-  const hits = [...fleet.sites.values()].filter((s) => s.name === name && (!q.get("tenant") || s.tenant === q.get("tenant")));
+  const hits = [...fleet.sites.values()].filter((s) => s.name === name && tenants.includes(s.tenant) && (!q.get("tenant") || s.tenant === q.get("tenant")));
   if (hits.length === 0) return notFound(`there is no site "${name}" in the tenants that you may read`);
   if (hits.length > 1) return problem(409, "Conflict", `several tenants have a site "${name}": name one with the parameter tenant`, { tenants: hits.map((s) => s.tenant) });
   return hits[0];
@@ -236,6 +236,7 @@ const ROUTES = [
   ["DELETE", /^\/api\/v1\/views\/([^/]+)$/, "view", (m, q) => inTenant(q, "a view belongs to one tenant", (t) => views.drop(decodeURIComponent(m[1]), q, t))],
   ["POST", /^\/api\/v1\/sites:change$/, "none", (_m, _q, body) => {
     const r = inventory.change(body, tenants);
+    registrations = registrations.filter((x) => (fleet.sites.get(`${x.tenant}/${x.name}`)?.phase ?? "Pending") === "Pending");
     evaluate(false);
     return r;
   }],
@@ -346,6 +347,7 @@ const CONTROLS = {
   shadow: (b) => each(b, (s) => (s.shadow = { policy: "next", score: 61.3, colour: "orange", reason: "the fullest filesystem is 86% full" })),
   blind: (b) => each(b, (s) => (s.failing = b.signal)),
   register: (b) => register(b.name, b.labels ?? {}),
+  pend: (b) => { fleet.add({ tenant: b.tenant, name: b.name, city: "", region: "", lat: 0, lon: 0, year: 2024 }, Date.now()).phase = b.phase ?? "Pending"; if (!b.phase) register(b.name, {}, b.tenant); evaluate(false); },
   fail: (b) => failures.push({ path: b.path, method: b.method, status: b.status ?? 500, title: b.title ?? "Internal Server Error", detail: b.detail ?? "the health engine can't be reached; it may be starting" }),
   unfail: () => (failures = []),
   notimeline: () => { timeline.missing = true; },

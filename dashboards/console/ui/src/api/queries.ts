@@ -51,7 +51,11 @@ export function useVirtualSites() {
 export function useSiteHealth(ref: SiteRef) {
   return useQuery({
     queryKey: keys.siteHealth(siteKey(ref)),
-    queryFn: ({ signal }) => api<SiteDetail>("GET", `/api/v1/health/sites/${encodeURIComponent(ref.name)}`, { params: { tenant: ref.tenant }, signal }),
+    queryFn: async ({ client, signal }) => {
+      const found = await api<SiteDetail>("GET", `/api/v1/health/sites/${encodeURIComponent(ref.name)}`, { params: { tenant: ref.tenant }, signal });
+      if (!ref.tenant) client.setQueryData(keys.siteHealth(siteKey(found)), found); // asked for by its name alone, then by its tenant too
+      return found;
+    },
     refetchInterval: 15_000,
   });
 }
@@ -60,7 +64,11 @@ export function useSiteHealth(ref: SiteRef) {
 export function useSiteExplanation(ref: SiteRef, shadow: boolean) {
   return useQuery({
     queryKey: keys.siteExplanation(siteKey(ref), shadow),
-    queryFn: ({ signal }) => api<Explanation>("GET", `/api/v1/health/sites/${encodeURIComponent(ref.name)}/explain`, { params: { tenant: ref.tenant, shadow: shadow ? "true" : undefined }, signal }),
+    queryFn: async ({ client, signal }) => {
+      const found = await api<Explanation>("GET", `/api/v1/health/sites/${encodeURIComponent(ref.name)}/explain`, { params: { tenant: ref.tenant, shadow: shadow ? "true" : undefined }, signal });
+      if (!ref.tenant) client.setQueryData(keys.siteExplanation(siteKey({ tenant: found.tenant, name: found.site }), shadow), found);
+      return found;
+    },
     refetchInterval: 15_000,
   });
 }

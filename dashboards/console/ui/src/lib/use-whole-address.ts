@@ -1,5 +1,5 @@
 import { useEffect } from "react";
-import { useLocation } from "wouter";
+import { useLocation, useSearch } from "wouter";
 
 /**
  * Puts what a page chose by itself, such as the first tenant, into its address at once: whoever an address is sent to,
@@ -11,4 +11,17 @@ export function useWholeAddress(href: string, chosen: boolean): void {
   useEffect(() => {
     if (chosen) navigate(href, { replace: true });
   }, [chosen, href, navigate]);
+}
+
+/**
+ * Puts the tenant of what a page found by its name alone into the page's address: what is done to a site is told by both,
+ * and somebody else may read another of that name.
+ */
+export function useTenantInAddress(found: { tenant: string } | undefined): void {
+  const search = useSearch();
+  const [path] = useLocation();
+  const q = new URLSearchParams(search);
+  const missing = found !== undefined && !q.get("tenant");
+  if (missing) q.set("tenant", found.tenant);
+  useWholeAddress(`${path}?${q.toString()}`, missing);
 }

@@ -15,6 +15,7 @@ import { formatScore } from "../lib/format";
 import { type Range, rangeOf } from "../lib/history";
 import { chartLines, chartsOf, COLUMNS, formatMillis, linkPath, type LinkChart, serviceChartsOf } from "../lib/links";
 import { signalPath, sitePath } from "../lib/site";
+import { useTenantInAddress } from "../lib/use-whole-address";
 
 /** The link of one site: how it is, and what went over it in a time. */
 export function LinkPage({ name }: { name: string }) {
@@ -23,6 +24,7 @@ export function LinkPage({ name }: { name: string }) {
   const found = useLink({ tenant, name });
   useTitle(`Link of ${name}`);
   const links = found.data?.links ?? [];
+  useTenantInAddress(links.length === 1 ? links[0] : undefined);
   return (
     <div className="page stack">
       <p className="crumb">

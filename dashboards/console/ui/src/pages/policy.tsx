@@ -8,6 +8,7 @@ import { Empty, ProblemNote, Skeleton } from "../components/states";
 import { plural } from "../lib/format";
 import { type Edits, policyPath, quantity, selection, sitesOfPolicy } from "../lib/policy";
 import { formatAbsolute, parseTime } from "../lib/time";
+import { useAddress } from "../components/virtual-picker";
 import { PolicyPreview } from "../panels/policy-preview";
 import { PolicySignals } from "../panels/policy-signals";
 
@@ -59,7 +60,10 @@ function Missing({ error, name, onRetry }: { error: unknown; name: string; onRet
 
 function Loaded({ detail }: { detail: HealthPolicyDetail }) {
   const { policy, spec } = detail;
-  const [edits, setEdits] = useState<Edits>();
+  const preview = new URLSearchParams(useSearch()).get("preview") ?? "";
+  const address = useAddress();
+  const [typed, setTyped] = useState<Edits>({});
+  const edits = preview ? typed : undefined;
   const failing = useMemo(() => policy.signals.filter((s) => s.error).length, [policy]);
   return (
     <>
@@ -102,8 +106,13 @@ function Loaded({ detail }: { detail: HealthPolicyDetail }) {
         )}
       </section>
       {(spec.overrides ?? []).length > 0 && <Overrides spec={spec} />}
-      <PolicyPreview detail={detail} edits={edits} onEdit={setEdits} />
-      <PolicySignals detail={detail} edits={edits} onEdit={setEdits} />
+      <PolicyPreview detail={detail} edits={edits} tenant={preview}
+        onTenant={(t) => {
+          if (!t) setTyped({});
+          address({ preview: t });
+        }}
+      />
+      <PolicySignals detail={detail} edits={edits} onEdit={setTyped} />
     </>
   );
 }

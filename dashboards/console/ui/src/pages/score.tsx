@@ -10,6 +10,7 @@ import { For } from "../components/time";
 import { colourName, colourOfScore, dimensionName } from "../lib/colour";
 import { DASH, doNotApply, formatFigure, formatScore, formatValue, plural } from "../lib/format";
 import { sitePath } from "../lib/site";
+import { useTenantInAddress } from "../lib/use-whole-address";
 import { Failed } from "./site";
 
 /** The arithmetic of a site's score, from readings to colour: what `muster health explain` says. */
@@ -19,6 +20,7 @@ export function ScorePage({ name }: { name: string }) {
   const query = useSiteExplanation({ tenant, name }, search.get("shadow") === "true");
   useTitle(`Score of ${name}`);
   const x = query.data;
+  useTenantInAddress(x);
   const back = tenant ? sitePath({ tenant, name }) : `/sites/${encodeURIComponent(name)}`;
   return (
     <div className="page stack">

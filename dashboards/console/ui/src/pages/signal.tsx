@@ -18,6 +18,7 @@ import { linesOf, rangeOf } from "../lib/history";
 import { marksOf } from "../lib/marks";
 import { exploreHref } from "../lib/explore";
 import { sitePath, signalPath } from "../lib/site";
+import { useTenantInAddress } from "../lib/use-whole-address";
 import { Failed } from "./site";
 
 /** One signal of a site over time, with its bounds and with what happened. */
@@ -26,6 +27,7 @@ export function SignalPage({ name, signal }: { name: string; signal: string }) {
   const health = useSiteHealth({ tenant, name });
   useTitle(`${signal} at ${name}`);
   const site = health.data;
+  useTenantInAddress(site);
   const found = site?.signals.find((s) => s.name === signal);
   return (
     <div className="page stack">

@@ -6,6 +6,7 @@ import { Empty, ProblemNote, Skeleton } from "../components/states";
 import { COST_COLUMNS } from "../lib/cost";
 import { DASH, formatCount, formatPercent } from "../lib/format";
 import { sitePath } from "../lib/site";
+import { useTenantInAddress } from "../lib/use-whole-address";
 import { Missing } from "./cost";
 import { Failed } from "./site";
 
@@ -17,6 +18,7 @@ export function SiteCostPage({ name }: { name: string }) {
   const cost = useSiteCost({ tenant: known, name });
   useTitle(`Cost of ${name}`);
   const row = cost.data?.row;
+  useTenantInAddress(names.data);
   return (
     <div className="page stack">
       <p className="crumb">

@@ -20,6 +20,7 @@ import { linkPath } from "../lib/links";
 import { MARKED, marksOf } from "../lib/marks";
 import { costPath, hasPlace, scorePath, shadowPath, signalPath, siteKey } from "../lib/site";
 import { formatDuration, parseTime } from "../lib/time";
+import { useTenantInAddress } from "../lib/use-whole-address";
 import { WorldMap } from "../map/world-map";
 import { fleetHref } from "./fleet";
 import { MaintenanceWindows } from "../panels/maintenance-windows";
@@ -37,6 +38,7 @@ export function SitePage({ name }: { name: string }) {
   const health = useSiteHealth({ tenant, name });
   useTitle(name);
   const site = health.data;
+  useTenantInAddress(site);
   return (
     <div className="page stack">
       <p className="crumb">

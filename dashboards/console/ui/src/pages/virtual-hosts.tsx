@@ -1,23 +1,25 @@
 import { useQuery } from "@tanstack/react-query";
-import { useMemo, useState } from "react";
-import { Link, useLocation, useSearch } from "wouter";
+import { useCallback, useMemo } from "react";
+import { Link, useSearch } from "wouter";
 import { useMeasuredBy, useVirtualHosts } from "../api/host-queries";
 import { sessionQuery } from "../api/queries";
 import type { VirtualHost } from "../api/types";
-import { TenantSelect } from "../components/filters";
+import { TenantSelect, useTyped } from "../components/filters";
 import { Shape } from "../components/shape";
 import { useTitle } from "../components/shell";
 import { Command, Empty, ProblemNote, Skeleton } from "../components/states";
+import { useAddress } from "../components/virtual-picker";
 import { DASH, formatCount, plural } from "../lib/format";
-import { addressOf, consumersOf, hostKey, hostPath, hostQueries, hostsPath, triesColour, triesText } from "../lib/hosts";
+import { addressOf, consumersOf, hostKey, hostPath, hostQueries, triesColour, triesText } from "../lib/hosts";
 import { formatRate } from "../lib/links";
 
 /** Services of some sites that others reach by name. */
 export function VirtualHostsPage() {
   useTitle("Virtual hosts");
-  const tenant = new URLSearchParams(useSearch()).get("tenant") ?? "";
-  const [, navigate] = useLocation();
-  const [q, setQ] = useState("");
+  const asked = new URLSearchParams(useSearch());
+  const tenant = asked.get("tenant") ?? "";
+  const address = useAddress();
+  const [q, setQ] = useTyped(asked.get("q") ?? "", useCallback((text: string) => address({ q: text }), [address]));
   const tenants = useQuery(sessionQuery).data?.tenants ?? [];
   const query = useVirtualHosts(tenant);
   const all = useMemo(() => [...(query.data ?? [])].sort((a, b) => Number(a.ready) - Number(b.ready) || (hostKey(a) < hostKey(b) ? -1 : 1)), [query.data]);
@@ -32,8 +34,8 @@ export function VirtualHostsPage() {
           <p className="muted">Services of some sites that others reach by name, through the regionals and encrypted from site to site.</p>
         </div>
         <div className="row wrap">
-          {all.length > 5 && <input className="input" style={{ width: 220 }} type="search" aria-label="Search virtual hosts" placeholder="Search…" value={q} onChange={(e) => setQ(e.target.value)} />}
-          <TenantSelect value={tenant} tenants={tenants} width={150} onChange={(t) => navigate(t ? `${hostsPath}?tenant=${encodeURIComponent(t)}` : hostsPath, { replace: true })} />
+          {(all.length > 5 || q !== "") && <input className="input" style={{ width: 220 }} type="search" aria-label="Search virtual hosts" placeholder="Search…" value={q} onChange={(e) => setQ(e.target.value)} />}
+          <TenantSelect value={tenant} tenants={tenants} width={150} onChange={(t) => address({ tenant: t })} />
         </div>
       </div>
       {query.error && <ProblemNote error={query.error} doing={query.data ? "refresh the virtual hosts; these are older" : "load the virtual hosts"} onRetry={() => void query.refetch()} />}

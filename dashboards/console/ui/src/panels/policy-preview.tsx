@@ -1,5 +1,4 @@
 import { useQuery } from "@tanstack/react-query";
-import { useState } from "react";
 import { Link } from "wouter";
 import { sessionQuery } from "../api/queries";
 import { type Candidate, useReplay, useTrial } from "../api/policy-queries";
@@ -15,26 +14,26 @@ import { formatAbsolute, parseTime } from "../lib/time";
 interface Props {
   detail: HealthPolicyDetail;
   edits: Edits | undefined;
-  onEdit: (e: Edits | undefined) => void;
+  /** Whose sites it is tried on, as the address has it; "" where there is no preview. */
+  tenant: string;
+  onTenant: (tenant: string) => void;
 }
 
 // The shipped policy is tried as one of the tenant's that goes after all others, and so applies where it does.
 const AFTER_ALL = "zzz-preview";
 
 /** Tries edits of a policy on the readings of this moment and of the last day; nothing is written. */
-export function PolicyPreview({ detail: { policy, spec }, edits, onEdit }: Props) {
+export function PolicyPreview({ detail: { policy, spec }, edits, tenant, onTenant }: Props) {
   const session = useQuery(sessionQuery).data;
-  const [chosen, setChosen] = useState("");
   const trial = useTrial();
   const replay = useReplay();
   const tenants = policy.tenant ? [policy.tenant] : (session?.tenants ?? []);
-  const tenant = chosen || tenants[0] || "";
   if (!edits) {
     return (
       <section className="card">
         <div className="body row wrap spread">
           <p>Change thresholds and see which sites would get another colour, when and why. Nothing is written.</p>
-          <button type="button" className="button primary" onClick={() => onEdit({})}>
+          <button type="button" className="button primary" disabled={tenants.length === 0} onClick={() => onTenant(tenants[0]!)}>
             Preview an edit
           </button>
         </div>
@@ -48,7 +47,7 @@ export function PolicyPreview({ detail: { policy, spec }, edits, onEdit }: Props
   const candidate: Candidate = { tenant, name: policy.tenant ? policy.name : AFTER_ALL, spec: changed(spec, changes) };
   const stop = () => {
     replay.stop();
-    onEdit(undefined);
+    onTenant("");
   };
   return (
     <section className="card" aria-label="Preview">
@@ -77,8 +76,8 @@ export function PolicyPreview({ detail: { policy, spec }, edits, onEdit }: Props
         )}
         <div className="row wrap">
           {!policy.tenant && (
-            <select className="select policy-tenant" aria-label="Tenant" value={tenant} onChange={(e) => setChosen(e.target.value)}>
-              {tenants.map((t) => (
+            <select className="select policy-tenant" aria-label="Tenant" value={tenant} onChange={(e) => onTenant(e.target.value)}>
+              {(tenants.includes(tenant) ? tenants : [tenant, ...tenants]).map((t) => (
                 <option key={t}>{t}</option>
               ))}
             </select>
