@@ -151,6 +151,42 @@ test.describe("alerts", () => {
     await expect(mine.getByRole("button")).toHaveCount(0);
   });
 
+  test("groups come in the order that the page says, worked out from their alerts", async ({ page }) => {
+    await login(page, "/alerts?tab=groups");
+    const shown = page.locator("[data-group]");
+    await expect(shown.first()).toBeVisible();
+    // One silenced group, so that what tells nobody is told apart from what does.
+    const { alerts: before } = await get<{ alerts: Alert[] }>(page, "/api/v1/alerts?limit=1000");
+    const loud = before.find((a) => a.severity === "critical" && a.state === "active")!;
+    const silence = { matchers: [{ name: "alertname", value: loud.name, isRegex: false, isEqual: true }], duration: "1h", comment: "known" };
+    expect((await page.request.post(`/api/v1/silences?tenant=${loud.tenant}`, { data: silence })).status()).toBe(201);
+    const { alerts } = await get<{ alerts: Alert[] }>(page, "/api/v1/alerts?limit=1000");
+    const by = new Map<string, Alert[]>();
+    for (const a of alerts) by.set(`${a.name} of ${a.tenant}`, [...(by.get(`${a.name} of ${a.tenant}`) ?? []), a]);
+    const groups = [...by.values()];
+    expect(groups.length).toBeGreaterThan(3);
+    const firing = (g: Alert[], severity: string) => g.filter((a) => a.state === "active" && a.severity === severity).length;
+    const newest = (g: Alert[]) => Math.max(...g.map((a) => Date.parse(a.startsAt)));
+    const keys: Record<string, (g: Alert[]) => number[]> = {
+      "Most severe": (g) => [firing(g, "critical"), firing(g, "warning"), firing(g, "info"), newest(g)],
+      Newest: (g) => [newest(g)],
+      Largest: (g) => [g.length, newest(g)],
+    };
+    const orders = new Set<string>();
+    for (const [name, key] of Object.entries(keys)) {
+      await page.getByRole("group", { name: "Order of groups" }).getByRole("button", { name }).click();
+      await expect(page.getByRole("button", { name })).toHaveAttribute("aria-pressed", "true");
+      const want = groups.map((g) => ({ key: key(g), of: `${g[0]!.name} of ${g[0]!.tenant}` }));
+      want.sort((a, b) => a.key.map((v, i) => b.key[i]! - v).find((d) => d !== 0) ?? 0);
+      const labels = () => shown.evaluateAll((all) => all.map((g) => /^Group (.*) to /.exec(g.getAttribute("aria-label")!)![1]!));
+      await expect.poll(labels).toEqual(want.map((w) => w.of));
+      orders.add((await labels()).join());
+    }
+    expect(orders.size).toBe(3); // else the fleet of this test tells no rule from another
+    await page.reload();
+    await expect(page.getByRole("button", { name: "Largest" })).toHaveAttribute("aria-pressed", "true");
+  });
+
   test("several groups are silenced at once, and the page says so", async ({ page }) => {
     await login(page, "/alerts?tab=groups");
     const boxes = page.getByRole("checkbox", { name: /^Choose (?!all)/ });

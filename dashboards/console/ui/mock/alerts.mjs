@@ -122,8 +122,8 @@ export class MockAlerts {
       const times = list.map((a) => a.startsAt).sort();
       return { receiver: list[0].severity === "info" ? "" : "on-call", tenant: list[0].tenant, labels: { alertname: list[0].name }, total: list.length, counts: this.counts(firing), suppressed: list.length - firing.length, startsAt: times[0], newestAt: times.at(-1), alerts: list.slice(0, 50) };
     });
-    const newest = (a, b) => (a.newestAt < b.newestAt ? 1 : -1);
-    const orders = { newest, count: (a, b) => b.total - a.total || newest(a, b), severity: (a, b) => b.counts.critical - a.counts.critical || b.counts.warning - a.counts.warning || newest(a, b) };
+    const newest = (a, b) => Date.parse(b.newestAt) - Date.parse(a.newestAt) || (a.receiver < b.receiver ? -1 : a.receiver > b.receiver ? 1 : 0);
+    const orders = { newest, count: (a, b) => b.total - a.total || newest(a, b), severity: (a, b) => b.counts.critical - a.counts.critical || b.counts.warning - a.counts.warning || b.counts.info - a.counts.info || newest(a, b) };
     groups.sort(orders[q.get("sort") || "severity"]);
     return { json: { asOf: iso(Date.now()), total: groups.length, groups: groups.slice(0, Number(q.get("limit") || 100)) } };
   }

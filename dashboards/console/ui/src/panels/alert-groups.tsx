@@ -13,14 +13,19 @@ import { DASH, formatCount, plural } from "../lib/format";
 import { sitePath } from "../lib/site";
 import { SilenceGroupsDialog } from "../dialogs/silence-groups";
 
-const SORTS: readonly [GroupSort, string][] = [["severity", "Most severe"], ["newest", "Newest"], ["count", "Largest"]];
+/** By what groups can be ordered, and the rule in words. */
+const SORTS: readonly [GroupSort, string, string][] = [
+  ["severity", "Most severe", "Those with the most critical alerts come first, then by warnings and by info; of equal ones the one with the newest alert. What is silenced or inhibited does not count."],
+  ["newest", "Newest", "The one with the newest alert comes first."],
+  ["count", "Largest", "Those with the most alerts come first, silenced and inhibited ones included; of equal ones the one with the newest alert."],
+];
 const SHOWN = 5;
 
 /** What fires, as the routes group it. onSilence gets the labels that a group has in common; onDone what was done to several. */
 export function AlertGroups({ filter, tenants, onSilence, onDone }: { filter: AlertFilter; tenants: boolean; onSilence: (tenant: string, labels: Record<string, string>) => void; onDone: (text: string) => void }) {
   const [, navigate] = useLocation();
   const address = useSearch();
-  const sort = SORTS.find(([id]) => id === new URLSearchParams(address).get("sort"))?.[0] ?? "severity";
+  const [sort, , rule] = SORTS.find(([id]) => id === new URLSearchParams(address).get("sort")) ?? SORTS[0]!;
   const list = useAlertGroups(filter, sort);
   const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
   const [asking, setAsking] = useState<readonly AlertGroup[]>();
@@ -35,7 +40,7 @@ export function AlertGroups({ filter, tenants, onSilence, onDone }: { filter: Al
   return (
     <>
       <div className="row wrap spread">
-        <p className="muted small">A group is what a receiver gets in one notification: alerts of a route with the same values of its group_by.</p>
+        <p className="muted small">A group is what a receiver gets in one notification: alerts of a route with the same values of its group_by. {rule}</p>
         <div className="segmented" role="group" aria-label="Order of groups">
           {SORTS.map(([id, text]) => (
             <button key={id} type="button" aria-pressed={id === sort} onClick={() => order(id)}>
