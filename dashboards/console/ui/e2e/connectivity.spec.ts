@@ -1,5 +1,6 @@
 import AxeBuilder from "@axe-core/playwright";
-import { control, expect, login, MOCK, sites, test } from "./fixtures";
+import type { LinkPage } from "../src/api/types";
+import { control, expect, get, login, MOCK, sites, test } from "./fixtures";
 
 test.skip(!MOCK, "counts on the mock's sites");
 
@@ -35,6 +36,33 @@ test("links in a picture and one by one, by keyboard", async ({ page }) => {
   expect((await new AxeBuilder({ page }).analyze()).violations).toEqual([]);
   await page.getByRole("button", { name: "6 h" }).click();
   await expect(page).toHaveURL(/range=6h/);
+});
+
+test("errors of a link are told apart by target and by what went wrong, and none are where none were", async ({ page }) => {
+  await login(page);
+  const { links } = await get<LinkPage>(page, "/api/v1/links?sort=-link.errors&limit=1000");
+  const bad = links.find((l) => (l.errors ?? 0) > 0)!;
+  const asked: string[] = [];
+  page.on("request", (r) => {
+    const q = new URL(r.url()).searchParams.get("query") ?? "";
+    if (r.url().includes("query_range") && q.includes("request_errors_total")) asked.push(q);
+  });
+  await page.goto(`/connectivity/${bad.site}?tenant=${bad.tenant}`);
+  const errors = page.locator("[data-chart=errors]");
+  await expect(errors.locator(".link-legend li")).toHaveText(["logs refused", "push unreachable"]);
+  await expect(errors.getByRole("img", { name: /\/min/ })).toBeVisible();
+  await expect(errors).toContainText("Refused: HTTP status 4xx; failed: 5xx; unreachable: no answer.");
+  expect(asked[0]).toContain("sum by (target, reason)");
+  // The figure of the page's head is of the same requests.
+  await expect(page.locator(".figures div", { hasText: "Errors" }).locator("dd")).toHaveText(new RegExp(`^${bad.errors! < 10 ? bad.errors!.toFixed(1).replace(".0", "(\\.0)?") : Math.round(bad.errors!)}`));
+  // The same by hand: the expression is one click away.
+  await errors.getByRole("link", { name: "Errors: open in Metrics" }).click();
+  await expect(page).toHaveURL(/\/explore\?.*request_errors_total/);
+
+  const good = links.find((l) => l.errors === 0)!;
+  await page.goto(`/connectivity/${good.site}?tenant=${good.tenant}`);
+  await expect(errors).toContainText("No request failed in this time.");
+  await expect(errors.locator(".link-legend")).toHaveCount(0);
 });
 
 test("what was between the points of a link's charts is seen, also where its lines are of what went wrong alone", async ({ page }) => {
