@@ -108,7 +108,7 @@ func (r *releases) render(w wish) *render.List {
 			wanted.NotBefore = spec.NotBefore.UTC()
 		}
 		for _, x := range spec.Windows {
-			wanted.Windows = append(wanted.Windows, software.Window{Days: x.Days, From: x.From, To: x.To})
+			wanted.Windows = append(wanted.Windows, fleet.Window(x))
 		}
 	}
 	if wanted.Version == "" { // the site alone knows what ran before

@@ -13,6 +13,8 @@ import (
 	"regexp"
 	"slices"
 	"time"
+
+	"muster.dev/muster/internal/fleet"
 )
 
 // Kind is the wire.Item kind of a Wanted; the item's name is its component.
@@ -46,8 +48,8 @@ type Wanted struct {
 	// NotBefore is when the site may begin, the download as well; zero: at once.
 	NotBefore time.Time `json:"notBefore,omitzero"`
 	// Windows in which the site may begin, and restart, in TimeZone; none: at any time.
-	Windows  []Window `json:"windows,omitempty"`
-	TimeZone string   `json:"timeZone,omitempty"` // of the IANA database; empty: UTC
+	Windows  []fleet.Window `json:"windows,omitempty"`
+	TimeZone string         `json:"timeZone,omitempty"` // of the IANA database; empty: UTC
 	// DeferBy is how long after the site heard of the version its own operator may put it
 	// off; 0: not at all.
 	DeferBy time.Duration `json:"deferBy,omitempty"`
@@ -66,13 +68,6 @@ type File struct {
 	Target       string `json:"target"`       // its name in the signed repository
 	Digest       string `json:"digest"`       // SHA-256 in hex
 	Size         int64  `json:"size"`         // bytes
-}
-
-// Window is a time of day in which a site may begin and restart, past midnight if To is before From.
-type Window struct {
-	Days []string `json:"days,omitempty"` // Mon to Sun, on which it begins; none: each
-	From string   `json:"from"`           // such as 22:00
-	To   string   `json:"to"`
 }
 
 // For returns the file for an architecture.
@@ -108,11 +103,9 @@ func Decode(b []byte) (*Wanted, error) {
 }
 
 var (
-	clock  = regexp.MustCompile(`^([01][0-9]|2[0-3]):[0-5][0-9]$`)
 	digest = regexp.MustCompile(`^[0-9a-f]{64}$`)
 	target = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*$`)
 	semver = regexp.MustCompile(`^[0-9]+\.[0-9]+\.[0-9]+(-[a-z0-9]+([-.][a-z0-9]+)*)?$`)
-	days   = []string{"Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"}
 )
 
 func (w *Wanted) validate() error {
@@ -144,13 +137,8 @@ func (w *Wanted) validate() error {
 			return fmt.Errorf("software: files[%d].size: %d bytes: want more than none", i, f.Size)
 		}
 	}
-	for i, x := range w.Windows {
-		if !clock.MatchString(x.From) || !clock.MatchString(x.To) {
-			return fmt.Errorf("software: windows[%d]: want From and To such as 22:00", i)
-		}
-		if slices.ContainsFunc(x.Days, func(d string) bool { return !slices.Contains(days, d) }) {
-			return fmt.Errorf("software: windows[%d].days: want some of %v", i, days)
-		}
+	if err := (&fleet.Calendar{Windows: w.Windows}).Check(); err != nil {
+		return fmt.Errorf("software: %w", err)
 	}
 	if _, err := time.LoadLocation(w.TimeZone); err != nil {
 		return fmt.Errorf("software: timeZone: %w", err)

@@ -6,13 +6,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"muster.dev/muster/internal/fleet"
 )
 
 func whole() *Wanted {
 	return &Wanted{
 		Component: "agent", Version: "1.4.2-rc.1", Requires: map[string]string{"os": "2.0.0"}, TimeZone: "Europe/Berlin",
 		Files:     []File{{Architecture: "amd64", Target: "agent/1.4.2-rc.1/amd64", Digest: strings.Repeat("0a", 32), Size: 7}},
-		NotBefore: time.Date(2026, 11, 22, 1, 0, 0, 0, time.UTC), Windows: []Window{{Days: []string{"Sat"}, From: "22:00", To: "04:30"}},
+		NotBefore: time.Date(2026, 11, 22, 1, 0, 0, 0, time.UTC), Windows: []fleet.Window{{Days: []string{"Sat"}, From: "22:00", To: "04:30"}},
 		DeferBy: time.Hour, BytesPerSecond: 1000, Retry: 2, Root: json.RawMessage(`{"signed":{}}`),
 	}
 }

@@ -210,7 +210,7 @@ func TestSoftwareOfTheAgent(t *testing.T) {
 		t.Errorf("now, with nothing offered: %v", err)
 	}
 	later := time.Now().Add(100 * time.Hour)
-	r.want(software.Wanted{Version: "2.0.0", Windows: []software.Window{{From: later.UTC().Format("15:04"), To: later.Add(time.Minute).UTC().Format("15:04")}}, DeferBy: time.Hour})
+	r.want(software.Wanted{Version: "2.0.0", Windows: []fleet.Window{{From: later.UTC().Format("15:04"), To: later.Add(time.Minute).UTC().Format("15:04")}}, DeferBy: time.Hour})
 	r.says("Scheduled", "1.0.0", "")
 	if err := PrintSoftware(t.Context(), &out, w.load(), false); err != nil || !strings.Contains(out.String(), "agent     1.0.0; 2.0.0 is scheduled for") {
 		t.Errorf("%q, %v", out.String(), err)

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"muster.dev/muster/internal/software"
+	"muster.dev/muster/internal/fleet"
 )
 
 func TestOpens(t *testing.T) {
@@ -18,11 +18,11 @@ func TestOpens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	night := []software.Window{{From: "22:00", To: "04:30"}}
-	sat := []software.Window{{Days: []string{"Sat"}, From: "22:00", To: "04:30"}}
+	night := []fleet.Window{{From: "22:00", To: "04:30"}}
+	sat := []fleet.Window{{Days: []string{"Sat"}, From: "22:00", To: "04:30"}}
 	for _, tc := range []struct {
 		name    string
-		windows []software.Window
+		windows []fleet.Window
 		now     string
 		want    string // the same, in Berlin
 	}{
@@ -33,12 +33,12 @@ func TestOpens(t *testing.T) {
 		{"just over", night, "2026-11-23T03:30:00Z", "2026-11-23T22:00:00+01:00"},
 		{"saturday's, on sunday morning", sat, "2026-11-22T03:00:00Z", "2026-11-22T04:00:00+01:00"},
 		{"a week on", sat, "2026-11-22T03:30:00Z", "2026-11-28T22:00:00+01:00"},
-		{"the earliest of several", append([]software.Window{{From: "15:00", To: "16:00"}}, sat...), "2026-11-22T12:00:00Z", "2026-11-22T15:00:00+01:00"},
+		{"the earliest of several", append([]fleet.Window{{From: "15:00", To: "16:00"}}, sat...), "2026-11-22T12:00:00Z", "2026-11-22T15:00:00+01:00"},
 		{"summer time", night, "2026-07-01T12:00:00Z", "2026-07-01T22:00:00+02:00"},
-		{"the clocks skip it", []software.Window{{From: "02:30", To: "04:00"}}, "2026-03-29T00:00:00Z", "2026-03-29T03:00:00+02:00"},
-		{"the clocks skip all of it", []software.Window{{Days: []string{"Sun"}, From: "02:15", To: "02:45"}}, "2026-03-29T00:00:00Z", "2026-04-05T02:15:00+02:00"},
-		{"the clocks skip its end", []software.Window{{From: "01:30", To: "02:30"}}, "2026-03-29T01:10:00Z", "2026-03-30T01:30:00+02:00"},
-		{"there is one twice", []software.Window{{From: "02:15", To: "02:45"}}, "2026-10-25T00:50:00Z", "2026-10-25T02:15:00+01:00"},
+		{"the clocks skip it", []fleet.Window{{From: "02:30", To: "04:00"}}, "2026-03-29T00:00:00Z", "2026-03-29T03:00:00+02:00"},
+		{"the clocks skip all of it", []fleet.Window{{Days: []string{"Sun"}, From: "02:15", To: "02:45"}}, "2026-03-29T00:00:00Z", "2026-04-05T02:15:00+02:00"},
+		{"the clocks skip its end", []fleet.Window{{From: "01:30", To: "02:30"}}, "2026-03-29T01:10:00Z", "2026-03-30T01:30:00+02:00"},
+		{"there is one twice", []fleet.Window{{From: "02:15", To: "02:45"}}, "2026-10-25T00:50:00Z", "2026-10-25T02:15:00+01:00"},
 	} {
 		now, err := time.Parse(time.RFC3339, tc.now)
 		if err != nil {
@@ -69,7 +69,7 @@ func TestJudge(t *testing.T) {
 		"requires, and has":  {Wanted{Version: "2.0.0", Requires: map[string]string{"os": "3.9.0"}}, "", Available, ""},
 		"requires, unknown":  {Wanted{Version: "2.0.0", Requires: map[string]string{"platform": "1.0.0"}}, "", Available, "does not know which platform it runs"},
 		"not before":         {Wanted{Version: "2.0.0", NotBefore: noon.Add(time.Hour)}, "", Scheduled, ""},
-		"windows":            {Wanted{Version: "2.0.0", Windows: []software.Window{{From: "22:00", To: "23:00"}}}, "", Scheduled, ""},
+		"windows":            {Wanted{Version: "2.0.0", Windows: []fleet.Window{{From: "22:00", To: "23:00"}}}, "", Scheduled, ""},
 	} {
 		m, err := New(Options{Component: "agent", Driver: &stub{}, Path: filepath.Join(t.TempDir(), "agent.json"), Now: func() time.Time { return noon },
 			Versions: func() map[string]string { return map[string]string{"os": "3.9.0"} }})
@@ -96,7 +96,7 @@ func TestOperator(t *testing.T) {
 		return m
 	}
 	m := open()
-	w := Wanted{Version: "2.0.0", NotBefore: now.Add(time.Hour), DeferBy: 3 * time.Hour, Windows: []software.Window{{From: "13:30", To: "20:00"}}}
+	w := Wanted{Version: "2.0.0", NotBefore: now.Add(time.Hour), DeferBy: 3 * time.Hour, Windows: []fleet.Window{{From: "13:30", To: "20:00"}}}
 	step := func(want Phase, at string) {
 		t.Helper()
 		_, _ = m.Step(t.Context(), w)

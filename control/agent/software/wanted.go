@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/mod/semver"
 
+	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/software"
 )
 
@@ -29,7 +30,7 @@ type Wanted struct {
 	// NotBefore is when it may begin; the download, too. Windows are times of day, in Zone,
 	// in which it may, and in which it may restart; none: at any time.
 	NotBefore time.Time
-	Windows   []software.Window
+	Windows   []fleet.Window
 	Zone      *time.Location // nil: UTC
 	// DeferBy is how long after it was offered the site's own operator may put it off.
 	DeferBy time.Duration
@@ -65,67 +66,15 @@ func From(s *software.Wanted, architecture, item string) Wanted {
 
 func (w Wanted) is(r *record) bool { return w.Version == r.Version && w.Retry == r.Retry }
 
-// Opens is the first moment from t on in which it may begin, by the clock on the site's wall, as
-// windows of a Rollout are: an hour that the clock skips has no window in it, and one that it has
-// twice has it twice. The zero time: not within two weeks.
+// Opens is the first moment from t on in which it may begin, by the clock on the site's wall. The
+// zero time: not within a year.
 func (w Wanted) Opens(t time.Time) time.Time {
 	zone := w.Zone
 	if zone == nil {
 		zone = time.UTC
 	}
-	local := t.In(zone)
-	if w.open(local) {
-		return t
-	}
-	var first time.Time
-	for day := range 15 {
-		for _, x := range w.Windows {
-			for _, begin := range starts(local.AddDate(0, 0, day), x.From) {
-				if begin.After(t) && (first.IsZero() || begin.Before(first)) && w.open(begin) {
-					first = begin
-				}
-			}
-		}
-	}
-	return first
-}
-
-// open tells whether the clock on the wall is within a window.
-func (w Wanted) open(local time.Time) bool {
-	if len(w.Windows) == 0 {
-		return true
-	}
-	clock, day := local.Format("15:04"), local.Format("Mon")
-	yesterday := ((local.Weekday() + 6) % 7).String()[:3]
-	on := func(x software.Window, day string) bool { return len(x.Days) == 0 || slices.Contains(x.Days, day) }
-	return slices.ContainsFunc(w.Windows, func(x software.Window) bool {
-		if x.From < x.To {
-			return on(x, day) && x.From <= clock && clock < x.To
-		}
-		return on(x, day) && x.From <= clock || on(x, yesterday) && clock < x.To // past midnight
-	})
-}
-
-// starts are the moments of a day at which a window may begin that does so at a time such as
-// 22:00: it, the same again where the clocks go back, and when the clocks go forward over it.
-func starts(day time.Time, clock string) []time.Time {
-	at, err := time.Parse("15:04", clock)
-	if err != nil {
-		return nil // Decode has checked it
-	}
-	begin := time.Date(day.Year(), day.Month(), day.Day(), at.Hour(), at.Minute(), 0, 0, day.Location())
-	out := []time.Time{begin}
-	_, is := begin.Zone()
-	from, to := begin.ZoneBounds()
-	if !from.IsZero() {
-		_, was := from.Add(-time.Second).Zone()
-		out = append(out, from, begin.Add(time.Duration(is-was)*time.Second))
-	}
-	if !to.IsZero() {
-		_, then := to.Zone()
-		out = append(out, to, begin.Add(time.Duration(is-then)*time.Second))
-	}
-	return out
+	c := fleet.Calendar{Windows: w.Windows} // Decode has checked them
+	return c.Opens(t.In(zone))
 }
 
 // unmet names what is required and does not run; empty: nothing.

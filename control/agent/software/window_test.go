@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"muster.dev/muster/internal/software"
+	"muster.dev/muster/internal/fleet"
 )
 
 // slow takes what it is given for whole, and counts restarts.
@@ -34,7 +34,7 @@ func (s *slow) Boot(context.Context) error           { s.boots++; return nil }
 
 // A window that ends before the site restarts waits for the next one, unless somebody forces it.
 func TestRestartsAreInsideOfWindows(t *testing.T) {
-	night := []software.Window{{From: "22:00", To: "23:00"}}
+	night := []fleet.Window{{From: "22:00", To: "23:00"}}
 	for name, tc := range map[string]struct {
 		force func(m *Machine, w *Wanted) error
 		at    string // when it restarts; empty: it does not
@@ -112,7 +112,7 @@ func TestARestartThatFailsIsNotTriedOutsideOfWindows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := Wanted{Version: "2.0.0", Windows: []software.Window{{From: "22:00", To: "23:00"}}}
+	w := Wanted{Version: "2.0.0", Windows: []fleet.Window{{From: "22:00", To: "23:00"}}}
 	for m.rec.Step != booting {
 		if _, err := m.Step(t.Context(), w); err != nil {
 			t.Fatal(err)

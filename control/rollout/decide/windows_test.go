@@ -4,9 +4,7 @@ import (
 	"testing"
 	"time"
 
-	agent "muster.dev/muster/control/agent/software"
 	"muster.dev/muster/control/api/v1alpha1"
-	"muster.dev/muster/internal/software"
 )
 
 func TestWindows(t *testing.T) {
@@ -57,38 +55,6 @@ func TestWindows(t *testing.T) {
 		}
 		if o.open != c.open || next != c.next {
 			t.Errorf("%s, %s: open %v, next %s; want %v, %s", c.name, c.at, o.open, next, c.open, c.next)
-		}
-	}
-}
-
-// A window means the same in a Rollout, which holds sites back, and in a SoftwarePolicy, which the
-// agent waits for: throughout the days of either change of the clocks, in zones of both
-// halves of the earth, one whose clocks change by half an hour, and one that has no such days.
-func TestTheAgentHasTheSameWindows(t *testing.T) {
-	for _, name := range []string{"Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Pacific/Auckland", "Asia/Kolkata"} {
-		zone, err := time.LoadLocation(name)
-		if err != nil {
-			t.Skip(err)
-		}
-		for _, w := range []v1alpha1.RolloutWindow{
-			{From: "22:00", To: "04:30"}, {From: "02:15", To: "02:45"}, {From: "01:30", To: "02:30"}, {From: "00:00", To: "00:00"},
-			{Days: []string{"Sat"}, From: "22:00", To: "03:00"}, {Days: []string{"Sun"}, From: "02:00", To: "03:00"},
-		} {
-			wanted := agent.Wanted{Zone: zone, Windows: []software.Window{{Days: w.Days, From: w.From, To: w.To}}}
-			for _, day := range []string{"2026-03-07", "2026-03-28", "2026-04-04", "2026-09-26", "2026-10-03", "2026-10-24", "2026-10-31"} {
-				from, _ := time.Parse(time.DateOnly, day)
-				for m := 0; m < 2*24*60; m += 15 {
-					now := from.Add(time.Duration(m) * time.Minute)
-					cal, err := newCalendar(&v1alpha1.RolloutPlan{Windows: []v1alpha1.RolloutWindow{w}}, now)
-					if err != nil {
-						t.Fatal(err)
-					}
-					is, opens := cal.of(zone), wanted.Opens(now)
-					if is.open != opens.Equal(now) || !is.open && !is.next.Equal(opens) {
-						t.Fatalf("%s, %+v, %s: the rollout says %v, next %s, the agent %s", name, w, now.In(zone).Format(time.RFC3339), is.open, is.next.Format(time.RFC3339), opens.In(zone).Format(time.RFC3339))
-					}
-				}
-			}
 		}
 	}
 }
