@@ -39,8 +39,9 @@ type Inventory interface {
 }
 
 // Status takes what is to be written back to the API server; *status.Writer is one.
-// Neither call waits.
+// No call waits.
 type Status interface {
+	ForgetSites([]fleet.SiteID) // those that are gone
 	ReportSites([]status.SiteReport)
 	ReportPolicies([]status.PolicyReport)
 }

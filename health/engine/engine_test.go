@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -559,6 +560,12 @@ func TestUpdates(t *testing.T) {
 		if len(u.Removed) != 1 || u.Removed[0].Name != "rome" {
 			t.Errorf("removed %v", u.Removed)
 		}
+		synctest.Wait()
+		inv.mu.Lock()
+		if !slices.Equal(inv.gone, u.Removed) {
+			t.Errorf("what writes the status is told that %v are gone", inv.gone)
+		}
+		inv.mu.Unlock()
 		// Who doesn't read is let go of.
 		testkit.EventuallyTrue(t, "the lazy subscriber to be dropped", lazy.Dropped)
 		lazy.Close()

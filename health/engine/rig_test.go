@@ -280,6 +280,7 @@ type shelf struct {
 	snap     *inventory.Snapshot
 	changed  chan struct{}
 	sites    []status.SiteReport
+	gone     []fleet.SiteID
 	policies []status.PolicyReport
 }
 
@@ -290,6 +291,11 @@ func (s *shelf) Snapshot() *inventory.Snapshot {
 	return s.snap
 }
 func (s *shelf) Changed() <-chan struct{} { return s.changed }
+func (s *shelf) ForgetSites(gone []fleet.SiteID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gone = append(s.gone, gone...)
+}
 func (s *shelf) ReportSites(r []status.SiteReport) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

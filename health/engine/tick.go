@@ -517,6 +517,7 @@ func (e *Engine) publish(snap *roster, a *answers, removed []fleet.SiteID, now t
 	if dropped := e.hub.Publish(u); dropped > 0 {
 		e.metrics.dropped.Add(float64(dropped))
 	}
+	e.opts.Status.ForgetSites(removed)
 	e.opts.Status.ReportSites(reports)
 	if a != nil {
 		e.writer.take(v)

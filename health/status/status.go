@@ -19,6 +19,7 @@ import (
 	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"muster.dev/muster/control/api/v1alpha1"
@@ -74,7 +75,26 @@ type PolicyReport struct {
 // again after a later report. It doesn't wait.
 func (w *Writer) ReportSites(reports []SiteReport) { w.sites(reports) }
 
-// ReportPolicies takes how policies fare and writes what changed. It doesn't wait.
+// ForgetSites takes sites that are gone from the inventory: nothing is kept of them, and one that
+// comes under such a name is new.
+func (w *Writer) ForgetSites(gone []fleet.SiteID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, id := range gone {
+		w.forget(objectKey{fleet.SystemNamespace(id.Tenant), id.Name})
+	}
+}
+
+// forget leaves what waits to be written: it finds no site, or the new one.
+func (w *Writer) forget(key objectKey) {
+	delete(w.last, key)
+	delete(w.never, key)
+	if _, busy := w.busy[key]; busy {
+		w.busy[key] = false
+	}
+}
+
+// ReportPolicies takes how all policies fare and writes what changed. It doesn't wait.
 func (w *Writer) ReportPolicies(reports []PolicyReport) { w.policies(reports) }
 
 // Options of a Writer. Client and Logger are needed.
@@ -103,14 +123,15 @@ type Writer struct {
 	wake   chan struct{}
 	line   line
 	want   map[objectKey]*unstructured.Unstructured // queued
-	busy   map[objectKey]bool
-	last   map[objectKey]time.Time // when a site was written
-	never  map[objectKey]time.Time // sites that had not connected when they were written last, or yet: since when they are told of
+	busy   map[objectKey]bool                       // being written; false: of a site that is gone meanwhile
+	last   map[objectKey]time.Time                  // when a site was written
+	never  map[objectKey]time.Time                  // sites that had not connected when they were written last, or yet: since when they are told of
 	policy map[objectKey]policyWritten
 	start  time.Time
 }
 
 type policyWritten struct {
+	uid     types.UID // of the object: one that is made anew under the name has no status
 	at      time.Time
 	sites   int
 	message string
@@ -188,7 +209,7 @@ func (w *Writer) sites(reports []SiteReport) {
 			w.never[key] = w.now()
 		}
 		write, urgent := w.due(r)
-		if !write && (r.Never || !never) || w.busy[key] {
+		if _, busy := w.busy[key]; !write && (r.Never || !never) || busy {
 			continue
 		}
 		if !r.Never {
@@ -238,6 +259,8 @@ func (w *Writer) policies(reports []PolicyReport) {
 	defer w.mu.Unlock()
 	now := w.now()
 	reports = together(reports)
+	before := w.policy
+	w.policy = make(map[objectKey]policyWritten, len(reports)) // of those that are gone nothing is kept
 	for i := range reports {
 		r := &reports[i]
 		key := objectKey{fleet.SystemNamespace(r.Policy.Tenant), r.Policy.Name}
@@ -250,14 +273,18 @@ func (w *Writer) policies(reports []PolicyReport) {
 			status, reason, message = "False", "Invalid", "the policy can't be used as it is: "+r.Err.Error()
 		}
 		message = clip(message)
-		old, ok := w.policy[key]
-		next := policyWritten{at: now, shadow: shadowOf(r), sites: r.Sites, message: message, gen: r.Policy.Generation, status: status, since: old.since}
+		old, ok := before[key]
+		if ok = ok && old.uid == r.Policy.Object.GetUID(); !ok {
+			old = policyWritten{}
+		}
+		next := policyWritten{uid: r.Policy.Object.GetUID(), at: now, shadow: shadowOf(r), sites: r.Sites, message: message, gen: r.Policy.Generation, status: status, since: old.since}
 		if !ok || old.status != status {
 			next.since = now
 		}
 		same := ok && old.shadow == next.shadow && old.sites == next.sites && old.message == next.message && old.gen == next.gen && old.status == next.status
 		soon := ok && old.status == next.status && old.gen == next.gen && now.Sub(old.at) < policyEvery
 		if same || soon {
+			w.policy[key] = old
 			continue
 		}
 		w.policy[key] = next
@@ -410,17 +437,17 @@ func (w *Writer) apply(ctx context.Context, u *unstructured.Unstructured) error 
 func (w *Writer) done(key objectKey, u *unstructured.Unstructured, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	known := w.busy[key]
 	delete(w.busy, key)
 	switch {
 	case err == nil:
 		w.written.Inc()
-		if u.GetKind() == "Site" {
+		if u.GetKind() == "Site" && known {
 			w.last[key] = w.now()
 		}
 		return
 	case apierrors.IsNotFound(err): // deleted meanwhile
-		delete(w.last, key)
-		delete(w.never, key)
+		w.forget(key)
 	default:
 		w.failed.Inc()
 		w.log.Warn("can't write status", "kind", u.GetKind(), "namespace", u.GetNamespace(), "name", u.GetName(), "err", err)

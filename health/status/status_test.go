@@ -13,6 +13,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -223,7 +224,7 @@ func TestWritesPolicyStatus(t *testing.T) {
 	c := fake.NewClientBuilder().WithScheme(scheme(t)).WithStatusSubresource(&v1alpha1.HealthPolicy{}).
 		WithObjects(objects()...).Build()
 	w := start(t, c, nil)
-	p := &inventory.Policy{Tenant: "a", Name: "p", Generation: 1}
+	p := &inventory.Policy{Tenant: "a", Name: "p", Generation: 1, Object: &v1alpha1.HealthPolicy{}}
 	cond := func() *metav1.Condition {
 		var o v1alpha1.HealthPolicy
 		if err := c.Get(t.Context(), client.ObjectKey{Namespace: "a-system", Name: "p"}, &o); err != nil {
@@ -273,4 +274,101 @@ func TestWritesPolicyStatus(t *testing.T) {
 	testkit.EventuallyTrue(t, "one status of both", func() bool {
 		return cond().ObservedGeneration == 9 && strings.Contains(cond().Message, "disk: timed out")
 	})
+}
+
+// What is gone takes no room, and has left nothing to what comes under its name.
+func TestWhatIsGoneIsForgotten(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	w := New(Options{Client: fake.NewClientBuilder().WithScheme(scheme(t)).Build(), Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return now }})
+	id := fleet.SiteID{Tenant: "a", Name: "one"}
+	key := objectKey{"a-system", "one"}
+	report := func(was *v1alpha1.SiteHealth, score float64, never bool) {
+		r := SiteReport{Site: &inventory.Site{ID: id, Health: was}, Score: score, Known: !never, Colour: fleet.Grey, Never: never}
+		if r.Known {
+			r.Colour = fleet.Green
+		}
+		w.ReportSites([]SiteReport{r})
+	}
+	nothing := func(of string) {
+		t.Helper()
+		if n := len(w.never) + len(w.last) + len(w.busy) + len(w.want); n != 0 {
+			t.Errorf("kept of %s: never %v, last %v, busy %v, want %v", of, w.never, w.last, w.busy, w.want)
+		}
+	}
+	write := func() (written func()) {
+		t.Helper()
+		k, u, ok := w.next()
+		if !ok || k != key {
+			t.Fatalf("next is %v, %v", k, ok)
+		}
+		return func() { w.done(k, u, nil) }
+	}
+
+	report(nil, 0, true)
+	w.ForgetSites([]fleet.SiteID{id})
+	nothing("a site that was deleted before its first status")
+	now = now.Add(2 * comes)
+	report(nil, 0, true)
+	if _, _, ok := w.next(); ok {
+		t.Error("a new one under its name is said to have not connected, at once")
+	}
+	w.ForgetSites([]fleet.SiteID{id})
+
+	report(nil, 90, false)
+	write()()
+	w.ForgetSites([]fleet.SiteID{id})
+	nothing("one whose status was written")
+
+	ninety := int32(90)
+	report(&v1alpha1.SiteHealth{Colour: fleet.Green, Score: &ninety}, 91, false) // not worth a write yet
+	w.ForgetSites([]fleet.SiteID{id})
+	nothing("one whose status was written by an earlier process")
+
+	report(nil, 90, false)
+	written := write()
+	w.ForgetSites([]fleet.SiteID{id})
+	written()
+	nothing("one that was deleted as its status was written")
+}
+
+// A policy that is deleted and made anew has no status: it is written, though it says the same as the
+// last one's, and of one that is gone nothing is kept.
+func TestAPolicyThatIsMadeAnewGetsItsStatus(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	w := New(Options{Client: fake.NewClientBuilder().WithScheme(scheme(t)).Build(), Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return now }})
+	report := func(uids ...types.UID) (writes int) {
+		var reports []PolicyReport
+		for i, uid := range uids {
+			o := &v1alpha1.HealthPolicy{ObjectMeta: metav1.ObjectMeta{UID: uid}}
+			reports = append(reports, PolicyReport{Policy: &inventory.Policy{Tenant: "a", Name: fmt.Sprint("p", i), Generation: 1, Object: o}, Sites: 3})
+		}
+		w.ReportPolicies(reports)
+		for {
+			key, u, ok := w.next()
+			if !ok {
+				return writes
+			}
+			if u.GetKind() != "HealthPolicy" {
+				t.Errorf("a write of %s", u.GetKind())
+			}
+			w.done(key, u, nil)
+			writes++
+		}
+	}
+	for i, c := range []struct {
+		uids   []types.UID
+		writes int
+	}{
+		{[]types.UID{"a", "b"}, 2},
+		{[]types.UID{"a", "b"}, 0},
+		{[]types.UID{"c", "b"}, 1}, // between two reports, as by kubectl replace --force
+		{[]types.UID{"c"}, 0},
+		{[]types.UID{"c", "b"}, 1},
+		{nil, 0},
+	} {
+		if n := report(c.uids...); n != c.writes || len(w.policy) != len(c.uids) {
+			t.Errorf("step %d, %v: %d writes, %d policies kept; want %d, %d", i, c.uids, n, len(w.policy), c.writes, len(c.uids))
+		}
+		now = now.Add(time.Second)
+	}
 }

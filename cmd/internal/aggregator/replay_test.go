@@ -294,5 +294,6 @@ func (h *history) Snapshot() *inventory.Snapshot {
 	return h.snap
 }
 func (h *history) Changed() <-chan struct{}             { return nil }
+func (h *history) ForgetSites([]fleet.SiteID)           {}
 func (h *history) ReportSites([]status.SiteReport)      {}
 func (h *history) ReportPolicies([]status.PolicyReport) {}

@@ -175,6 +175,7 @@ type shelf struct {
 func (s *shelf) Ready() error                         { return nil }
 func (s *shelf) Snapshot() *inventory.Snapshot        { return s.snap }
 func (s *shelf) Changed() <-chan struct{}             { return s.changed }
+func (s *shelf) ForgetSites([]fleet.SiteID)           {}
 func (s *shelf) ReportSites([]status.SiteReport)      {}
 func (s *shelf) ReportPolicies([]status.PolicyReport) {}
 
