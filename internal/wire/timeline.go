@@ -72,9 +72,21 @@ type TimelinePage struct {
 
 // TimelineMissing is a role that did not answer, and what it would have told.
 type TimelineMissing struct {
-	Role   string   `json:"role"`
+	Role string `json:"role"`
+	// At is the address of the one that did not, where there are several of the role.
+	At     string   `json:"at,omitempty"`
 	Kinds  []string `json:"kinds"`
 	Reason string   `json:"reason"`
+	// Late: it has not answered in time, and may when it is asked again.
+	Late bool `json:"late,omitempty"`
+}
+
+// Name is what people call it.
+func (m *TimelineMissing) Name() string {
+	if m.At != "" {
+		return m.Role + " at " + m.At
+	}
+	return m.Role
 }
 
 // TimelinePosition is what a cursor of the timeline holds: the last event of the page.

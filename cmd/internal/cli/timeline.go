@@ -155,7 +155,7 @@ func (f *timelineFlags) fetch(ctx context.Context, a *api, q url.Values, from ti
 		}
 		for _, m := range page.Missing {
 			if q.Get("cursor") == "" {
-				fmt.Fprintf(complain, "not here: %s, which %s keeps (%s)\n", strings.Join(m.Kinds, ", "), m.Role, m.Reason)
+				fmt.Fprintf(complain, "not here: %s, which %s keeps (%s)\n", strings.Join(m.Kinds, ", "), m.Name(), m.Reason)
 			}
 		}
 		all = append(all, page.Events...)

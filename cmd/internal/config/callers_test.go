@@ -277,6 +277,8 @@ func TestPlainHTTPStaysOnLoopback(t *testing.T) {
 		"another machine":  {func(c *config.Config) { c.InsecureLoopback, c.Regionals[0].QueryURL = true, "http://10.0.0.1:9091" }, "regionals[0].queryURL:"},
 		"TLS and not":      {func(c *config.Config) { c.InsecureLoopback, c.Regionals[0].QueryURL = true, "https://127.0.0.1:9091" }, "remove insecureLoopback"},
 		"plain by default": {func(c *config.Config) { c.Regionals[0].QueryURL = "http://127.0.0.1:9091" }, "write https://"},
+		"plain alerting":   {func(c *config.Config) { c.Alerting.OpsURLs = []string{"https://one:9107", "http://two:9107"} }, "alerting.opsURLs[1]:"},
+		"alerting twice":   {func(c *config.Config) { c.Alerting.OpsURLs = []string{"https://one:9107", "https://one:9107/"} }, "alerting.opsURLs[1]:"},
 		"no URL":           {func(c *config.Config) { c.Regionals[0].QueryURL = "10.0.0.1:9091" }, "regionals[0].queryURL:"},
 		"TLS anywhere": {func(c *config.Config) {
 			c.Regionals[0].QueryURL, c.Health.OpsListen = "https://one:9091", "0.0.0.0:9103"

@@ -204,6 +204,7 @@ type Health struct {
 // Alerting configures the alerting role and its Alertmanager.
 type Alerting struct {
 	OpsListen    string        `yaml:"opsListen"`
+	OpsURLs      []string      `yaml:"opsURLs"`
 	Alertmanager Alertmanager  `yaml:"alertmanager"`
 	SiteDownFor  conf.Duration `yaml:"siteDownFor"`
 	ShippedRules bool          `yaml:"shippedRules"`
@@ -582,7 +583,7 @@ func (c *Config) Egress() egress.Options {
 		o.Own = append(o.Own, l.addr)
 	}
 	o.Own = append(o.Own, c.Control.FleetEndpoint(), c.CortexURL(), am.ExternalURL, am.Cluster.Listen, am.Cluster.Advertise)
-	o.Own = slices.Concat(o.Own, c.Control.Etcd.Endpoints, am.URLs, am.Cluster.Peers)
+	o.Own = slices.Concat(o.Own, c.Control.Etcd.Endpoints, c.Alerting.OpsURLs, am.URLs, am.Cluster.Peers)
 	for _, r := range c.Regionals {
 		o.Own = append(append(o.Own, r.GatewayAddress(), c.QueryURL(r)), r.Logs.Elasticsearch.URLs...)
 	}

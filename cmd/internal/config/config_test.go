@@ -2,6 +2,7 @@ package config
 
 import (
 	"net"
+	"slices"
 	"strings"
 	"testing"
 
@@ -121,5 +122,33 @@ func TestCheckPortsNamesTheField(t *testing.T) {
 	err = c.CheckPorts()
 	if err == nil || !strings.HasPrefix(err.Error(), "console.listen: "+ln.Addr().String()) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("err = %v", err)
+	}
+}
+
+// Several alerting roles are peers of all others, and what tenants name does not reach them.
+func TestSeveralAlertingRoles(t *testing.T) {
+	c := Default()
+	if got := c.AlertingURLs(); len(got) != 1 || got[0] != "https://"+c.Alerting.OpsListen {
+		t.Errorf("by default %v", got)
+	}
+	c.Alerting.OpsURLs = []string{"https://one.example.com:9107/", "https://two.example.com:9107"}
+	if err := c.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"https://one.example.com:9107", "https://two.example.com:9107"}, c.AlertingURLs()); diff != "" || c.AlertingURL() != c.AlertingURLs()[0] {
+		t.Error(diff, c.AlertingURL())
+	}
+	i := slices.IndexFunc(Roles, func(r Role) bool { return r.Name == "alerting" })
+	for _, u := range c.Alerting.OpsURLs {
+		at := strings.Trim(strings.TrimPrefix(u, "https:"), "/")
+		if p := c.peers()[at]; p.Role != "alerting" || p.External {
+			t.Errorf("%s is %+v", at, p)
+		}
+		if host, _, _ := net.SplitHostPort(at); !slices.Contains(c.HostNames(), host) {
+			t.Errorf("%s is no name of ours: %v", host, c.HostNames())
+		}
+		if !slices.Contains(c.Egress().Own, u) || !slices.Contains(Roles[i].Instances(&c)[0].Reached, u) {
+			t.Errorf("%s: %v, %v", u, c.Egress().Own, Roles[i].Instances(&c)[0].Reached)
+		}
 	}
 }

@@ -138,6 +138,9 @@ func (c *Config) peers() map[string]peers.Peer {
 		}
 	}
 	add(c.ControlURL(), peers.Peer{Role: "control"})
+	for _, u := range c.Alerting.OpsURLs {
+		add(u, peers.Peer{Role: "alerting"})
+	}
 	for _, r := range c.Regionals {
 		add(c.QueryURL(r), peers.Peer{Role: "regional", Name: r.Name})
 	}
@@ -159,8 +162,20 @@ func (c *Config) OpsURL(i Instance) string { return c.roleURL(i.Ops) }
 // HealthURL is where the console reaches the health role.
 func (c *Config) HealthURL() string { return c.roleURL(c.Health.OpsListen) }
 
-// AlertingURL is where the console reaches the alerting role.
-func (c *Config) AlertingURL() string { return c.roleURL(c.Alerting.OpsListen) }
+// AlertingURLs are where other roles reach each alerting role, without a slash at the end.
+func (c *Config) AlertingURLs() []string {
+	var out []string
+	for _, u := range c.Alerting.OpsURLs {
+		out = append(out, strings.TrimRight(u, "/"))
+	}
+	if len(out) == 0 {
+		out = append(out, c.roleURL(c.Alerting.OpsListen))
+	}
+	return out
+}
+
+// AlertingURL is the alerting role that is asked for what each of them knows.
+func (c *Config) AlertingURL() string { return c.AlertingURLs()[0] }
 
 // roleListeners are the addresses at which roles call each other.
 func (c *Config) roleListeners() []listener {
@@ -179,18 +194,17 @@ func (c *Config) validateRoleURLs() error {
 		if r.QueryURL == "" {
 			continue
 		}
-		at := fmt.Sprintf("regionals[%d].queryURL", i)
-		u, err := url.Parse(r.QueryURL)
-		if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
-			return fmt.Errorf("%s: %q: want a URL such as https://regional-one.example.com:9091", at, r.QueryURL)
+		if err := c.validateRoleURL(fmt.Sprintf("regionals[%d].queryURL", i), r.QueryURL, "https://regional-one.example.com:9091"); err != nil {
+			return err
 		}
-		switch {
-		case u.Scheme == "https" && c.InsecureLoopback:
-			return fmt.Errorf("%s: %q: with insecureLoopback roles talk plain HTTP: write http://, or remove insecureLoopback", at, r.QueryURL)
-		case u.Scheme == "http" && !c.InsecureLoopback:
-			return fmt.Errorf("%s: %q: roles talk TLS to each other: write https://", at, r.QueryURL)
-		case u.Scheme == "http" && !isLoopback(u.Hostname()):
-			return fmt.Errorf("%s: %q: insecureLoopback is for roles on one machine: use a loopback address, or remove insecureLoopback and write https://", at, r.QueryURL)
+	}
+	for i, s := range c.Alerting.OpsURLs {
+		at := fmt.Sprintf("alerting.opsURLs[%d]", i)
+		if err := c.validateRoleURL(at, s, "https://alerting-one.example.com:9107"); err != nil {
+			return err
+		}
+		if slices.Contains(c.AlertingURLs()[:i], strings.TrimRight(s, "/")) {
+			return fmt.Errorf("%s: %q stands there already: name each alerting role once", at, s)
 		}
 	}
 	if !c.InsecureLoopback {
@@ -204,6 +218,23 @@ func (c *Config) validateRoleURLs() error {
 		if host, _, err := net.SplitHostPort(l.addr); err != nil || !isLoopback(host) {
 			return fmt.Errorf("%s: %s: insecureLoopback turns authentication between roles off, so it is for loopback addresses alone: listen on 127.0.0.1, or remove insecureLoopback", l.field, l.addr)
 		}
+	}
+	return nil
+}
+
+// validateRoleURL checks where a role is reached by others.
+func (c *Config) validateRoleURL(at, s, such string) error {
+	u, err := url.Parse(s)
+	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
+		return fmt.Errorf("%s: %q: want a URL such as %s", at, s, such)
+	}
+	switch {
+	case u.Scheme == "https" && c.InsecureLoopback:
+		return fmt.Errorf("%s: %q: with insecureLoopback roles talk plain HTTP: write http://, or remove insecureLoopback", at, s)
+	case u.Scheme == "http" && !c.InsecureLoopback:
+		return fmt.Errorf("%s: %q: roles talk TLS to each other: write https://", at, s)
+	case u.Scheme == "http" && !isLoopback(u.Hostname()):
+		return fmt.Errorf("%s: %q: insecureLoopback is for roles on one machine: use a loopback address, or remove insecureLoopback and write https://", at, s)
 	}
 	return nil
 }

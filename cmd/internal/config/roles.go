@@ -70,7 +70,7 @@ var Roles = []Role{
 	{Name: "alerting", Short: "Alertmanager with the tenants' routes, silent sites, maintenance", Client: true, Memory: 6, After: []string{"control"}, Callers: slices.Concat(only("console", "/api/v1/alerts", "/api/v1/alerts/", "/api/v1/silences", "/api/v1/silences/", wire.TimelinePath), only("control", wire.FiringPath, wire.TimelinePath), only("health", wire.FiringPath)),
 		Instances: single("alerting", func(c *Config) []string {
 			am := c.Alerting.Alertmanager
-			return []string{c.Alerting.OpsListen, am.Listen, am.ExternalURL, am.Cluster.Listen, am.Cluster.Advertise}
+			return append([]string{c.Alerting.OpsListen, am.Listen, am.ExternalURL, am.Cluster.Listen, am.Cluster.Advertise}, c.Alerting.OpsURLs...)
 		})},
 	{Name: "health", Short: "Scores of sites and virtual sites", Client: true, Memory: 8, After: []string{"control", "regional"}, Callers: slices.Concat(only("console", "/api/v1/health/", wire.SitesPath, wire.SiteFieldsPath, wire.SiteMapPath, wire.SiteDistributionsPath, wire.LinksPath, wire.CostPath, wire.CostNamesPath, wire.TimelinePath), only("control", wire.ScoresPath)),
 		Instances: single("health", func(c *Config) []string { return []string{c.Health.OpsListen} })},

@@ -26,11 +26,15 @@ func Open(env *role.Env, dir string) (*timeline.Store, error) {
 	return s, nil
 }
 
-// Merged has the parts of all roles.
+// Merged has the parts of all roles. Several alerting roles are told of the same alerts; who sent a notification, and
+// through whom a silence was made, has it alone.
 func Merged(env *role.Env, c config.Config, known *peers.Peers) *timeline.Merger {
-	return &timeline.Merger{Client: known.Client(), Logger: env.Log, Parts: []timeline.Part{
+	m := &timeline.Merger{Client: known.Client(), Logger: env.Log, Parts: []timeline.Part{
 		{Role: "control", URL: c.ControlURL(), Kinds: []string{wire.EventMaintenance, wire.EventRegistration, wire.EventConnection, wire.EventPolicy, wire.EventRollout, wire.EventSoftware}},
 		{Role: "health", URL: c.HealthURL(), Kinds: []string{wire.EventColour}},
-		{Role: "alerting", URL: c.AlertingURL(), Kinds: []string{wire.EventAlert, wire.EventNotification, wire.EventSilence}},
 	}}
+	for _, u := range c.AlertingURLs() {
+		m.Parts = append(m.Parts, timeline.Part{Role: "alerting", URL: u, Kinds: []string{wire.EventAlert, wire.EventNotification, wire.EventSilence}, Shared: []string{wire.EventAlert}})
+	}
+	return m
 }

@@ -85,8 +85,9 @@ test("a role that does not answer is named, and what it would have told", async 
   await login(page);
   await control(page, "notimeline");
   await page.goto("/timeline");
-  await expect(page.getByText("The alerting role does not answer")).toBeVisible();
-  await expect(page.getByText("Alert, Notification, Silence may be missing.")).toBeVisible();
+  await expect(page.getByText("The alerting role at one:9107 has not answered yet")).toBeVisible();
+  await expect(page.getByText("The alerting role at two:9107 does not answer")).toBeVisible();
+  await expect(page.getByText("Alert, Notification, Silence may be missing.")).toHaveCount(2);
   await expect(page.locator("[data-event]").first()).toBeVisible();
   await control(page, "fail", { path: "/api/v1/timeline", status: 503, detail: "no role that keeps the timeline answers" });
   await page.reload();

@@ -66,6 +66,9 @@ export class MockTimeline {
     if (q.get("cursor") && start === 0) return invalidField("cursor", "it is none of this list; begin without one");
     const limit = Number(q.get("limit") || 100);
     const events = all.slice(start, start + limit);
-    return { json: { events, ...(start + limit < all.length ? { nextCursor: events.at(-1).id } : {}), ...(lost.length ? { missing: [{ role: "alerting", kinds: lost, reason: "alerting: no answer in time" }] } : {}) } };
+    return { json: { events, ...(start + limit < all.length ? { nextCursor: events.at(-1).id } : {}), ...(lost.length ? { missing: [
+      { role: "alerting", at: "one:9107", kinds: lost, reason: "alerting: no answer in time", late: true },
+      { role: "alerting", at: "two:9107", kinds: lost, reason: "alerting: connection refused" },
+    ] } : {}) } };
   }
 }

@@ -3585,8 +3585,12 @@ export interface components {
             /** @description Roles that did not answer, and what they would have told. */
             missing?: {
                 role: string;
+                /** @description Its address, where there are several of the role. */
+                at?: string;
                 kinds: components["schemas"]["TimelineKind"][];
                 reason: string;
+                /** @description It has not answered in time, and may when it is asked again. */
+                late?: boolean;
             }[];
         };
         /**

@@ -43,8 +43,10 @@ export function TimelinePage() {
       </div>
       {query.error && <ProblemNote error={query.error} doing={events ? "refresh the timeline; this is older" : "read the timeline"} onRetry={() => void query.refetch()} />}
       {missing.map((m) => (
-        <div className="note slim" role="status" key={m.role}>
-          <strong>The {m.role} role does not answer</strong>
+        <div className="note slim" role="status" key={`${m.role} ${m.at ?? ""}`}>
+          <strong>
+            The {m.role} role{m.at && ` at ${m.at}`} {m.late ? "has not answered yet" : "does not answer"}
+          </strong>
           <span>{m.kinds.map((k) => kindName[k]).join(", ")} may be missing.</span>
         </div>
       ))}
