@@ -58,11 +58,14 @@ func Commands(g *Globals) []*cobra.Command {
 // completeFlags completes the flags that name a site or a virtual site, whichever verb has
 // them.
 func (g *Globals) completeFlags(cmd *cobra.Command) {
-	for flag, names := range map[string]cobra.CompletionFunc{"site": g.completeSites, "virtual-site": g.completeVirtualSites} {
+	for flag, names := range map[string]cobra.CompletionFunc{"site": g.completeSites, "virtual-site": g.completeVirtualSites, "peers": g.completeVirtualSites, "blue": g.completeVirtualSites} {
 		if cmd.Flags().Lookup(flag) != nil {
 			// An error says that the verb has registered its own.
 			_ = cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-				return names(cmd, nil, typed)
+				before := typed[:strings.LastIndexByte(typed, ',')+1] // where several are named
+				found, directive := names(cmd, nil, typed[len(before):])
+				found = slices.DeleteFunc(found, func(name string) bool { return slices.Contains(strings.Split(before, ","), name) })
+				return starting(before, "", found), directive
 			})
 		}
 	}

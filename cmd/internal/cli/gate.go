@@ -184,7 +184,6 @@ plane that does not answer meanwhile is asked again too.`,
 	fl.DurationVar(&f.since, "since", 0, "how long ago they got the change, such as 10m")
 	fl.DurationVar(&f.wait, "wait", 0, "ask again until the gates pass or fail, for this long at most")
 	f.gates.add(fl)
-	_ = cmd.RegisterFlagCompletionFunc("peers", g.completeVirtualSites)
 	g.AddFlags(cmd)
 	g.addOutput(cmd)
 	return cmd

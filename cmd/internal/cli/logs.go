@@ -93,9 +93,6 @@ labels.NAME.`,
 	f.DurationVar(&o.patience, "patience", patience, "how long to wait for a region once another has answered; 0s: as long as it takes")
 	f.BoolVarP(&o.follow, "follow", "f", false, "go on with new lines as they come")
 	f.StringVarP(&o.output, "output", "o", "text", "text, wide (with region, node and container), json (one object a line) or message")
-	_ = cmd.RegisterFlagCompletionFunc("site", func(c *cobra.Command, _ []string, s string) ([]string, cobra.ShellCompDirective) {
-		return g.completeSites(c, nil, s)
-	})
 	g.AddFlags(cmd)
 	g.addConsole(cmd)
 	return cmd

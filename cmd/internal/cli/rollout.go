@@ -363,9 +363,6 @@ don't have.`,
 		"  muster rollout retry shop/web-1a2b3c4d\n  muster rollout retry shop/web-1a2b3c4d --site paris-07,lyon-02",
 		func(cmd *cobra.Command) {
 			cmd.Flags().StringSliceVar(&retry, "site", nil, "names of sites (default: all that failed)")
-			_ = cmd.RegisterFlagCompletionFunc("site", func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-				return g.completeSites(cmd, nil, typed)
-			})
 		}, func(ctx context.Context, c client.Client, r owned) (string, error) {
 			names, err := retried(ctx, c, r, retry)
 			if err != nil {

@@ -105,7 +105,6 @@ ask for less than it does takes the verb skip-gates on rollouts.
 	for name, values := range map[string][]string{"strategy": {"canary", "rolling", "bluegreen"}, "on-failure": {"pause", "rollback-wave", "rollback"}} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
-	_ = cmd.RegisterFlagCompletionFunc("blue", g.completeVirtualSites)
 	cmd.MarkFlagsMutuallyExclusive("image", "file", "revision")
 	cmd.MarkFlagsMutuallyExclusive("dry-run", "watch")
 	g.AddFlags(cmd)
@@ -113,8 +112,12 @@ ask for less than it does takes the verb skip-gates on rollouts.
 	return cmd
 }
 
-// completeVirtualSites completes NAMESPACE/NAME.
-func (g *Globals) completeVirtualSites(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+// completeVirtualSites completes NAMESPACE/NAME, and NAME alone of one in the namespace shared; where a verb takes
+// several, of one that is not there yet.
+func (g *Globals) completeVirtualSites(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 && !strings.Contains(cmd.Use, "...") {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
 	c, tenants, err := g.connect(cmd.Context())
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
@@ -123,9 +126,20 @@ func (g *Globals) completeVirtualSites(cmd *cobra.Command, _ []string, _ string)
 	for _, t := range tenants {
 		for _, ns := range namespacesOf(t) {
 			var list v1alpha1.VirtualSiteList
-			if c.List(cmd.Context(), &list, client.InNamespace(ns)) == nil {
-				for _, v := range list.Items {
-					names = append(names, strings.TrimPrefix(ns, t.Name+"-")+"/"+v.Name)
+			if c.List(cmd.Context(), &list, client.InNamespace(ns)) != nil {
+				continue
+			}
+			short := strings.TrimPrefix(ns, t.Name+"-")
+			for _, v := range list.Items {
+				full := short + "/" + v.Name
+				if slices.Contains(args, full) || short == "shared" && slices.Contains(args, v.Name) {
+					continue
+				}
+				if strings.HasPrefix(full, typed) {
+					names = append(names, full)
+				}
+				if short == "shared" && typed != "" && strings.HasPrefix(v.Name, typed) {
+					names = append(names, v.Name)
 				}
 			}
 		}

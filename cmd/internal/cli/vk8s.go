@@ -79,9 +79,6 @@ Secrets for a viewer, are left out, and so said.`,
 	cmd.Flags().StringVar(&site, "site", "", "name of the site")
 	cmd.Flags().BoolVar(&all, "all-items", false, "all that the site gets of the namespace, the namespace itself included")
 	cmd.Flags().StringVarP(&format, "output", "o", "yaml", "yaml or json")
-	_ = cmd.RegisterFlagCompletionFunc("site", func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-		return g.completeSites(cmd, nil, typed)
-	})
 	g.AddFlags(cmd)
 	return cmd
 }

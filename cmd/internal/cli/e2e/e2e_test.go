@@ -469,7 +469,7 @@ func TestVerbsAsATenantsUser(t *testing.T) {
 	f.dryRuns(t, admin)
 	f.rolloutsByConsole(t, admin, viewer)
 	f.watches(t, viewer)
-	f.completes(t, viewer)
+	f.completes(t, viewer, stranger)
 
 	// An operator has both tenants, and the documented commands go on working.
 	for args, want := range map[string]string{
