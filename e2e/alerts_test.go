@@ -173,6 +173,7 @@ func testSilence(t *testing.T, f *fleet, site string) {
 		return err
 	})
 	testWindow(t, f, site)
+	testDataSource(t, f, "fault", site)
 	f.muster("demo", "heal", site)
 }
 

@@ -32,7 +32,7 @@ func TestFleet(t *testing.T) {
 		t.Run("contract", func(t *testing.T) { testContract(t, f) }) &&
 		t.Run("dashboards", func(t *testing.T) { testDashboards(t, f) }) &&
 		t.Run("links", func(t *testing.T) { testLinks(t, f) }) &&
-		t.Run("data source", func(t *testing.T) { testDataSource(t, f) }) &&
+		t.Run("data source", func(t *testing.T) { testDataSource(t, f, "always", "paris") }) &&
 		t.Run("faults", func(t *testing.T) { testFaults(t, f) }) &&
 		t.Run("uplink", func(t *testing.T) { testUplink(t, f) }) &&
 		t.Run("policy", func(t *testing.T) { testPolicyEdit(t, f) }) &&

@@ -65,6 +65,9 @@ func testRollouts(t *testing.T, f *fleet) {
 	})
 
 	good, sites := f.release(t, "good", "Completed")
+	if i := slices.IndexFunc(sites, func(s rolloutSite) bool { return s.Step == "passed" }); i >= 0 {
+		testDataSource(t, f, "rollout", sites[i].Site)
+	}
 	for _, s := range sites {
 		if s.Step != "passed" && s.Step != "offline" {
 			t.Errorf("after a good version %+v", s)

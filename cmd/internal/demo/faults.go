@@ -23,6 +23,8 @@ const OpsListen = "127.0.0.1:9105"
 // faultTarget is a simulated site, as far as breaking it goes.
 type faultTarget interface {
 	Break(fault string) error
+	// Set is that of simsite.Site, for what no fault of the catalogue does.
+	Set(object, property, value string) error
 	Heal()
 	Faults() []string
 }
@@ -34,7 +36,7 @@ type faultList struct {
 }
 
 // serveFaults adds the fault API to the fleet's mux: GET /faults,
-// POST /faults/{site}/{fault}, DELETE /faults/{site}.
+// POST /faults/{site}/{fault}, PUT /faults/{site}?object=…&property=…&value=…, DELETE /faults/{site}.
 func serveFaults(mux obs.Routes, kinds map[string]string, target func(site string) (faultTarget, error), all func() map[string][]string) {
 	fail := func(w http.ResponseWriter, err error) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -43,26 +45,24 @@ func serveFaults(mux obs.Routes, kinds map[string]string, target func(site strin
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(faultList{Kinds: kinds, Broken: all()})
 	})
-	mux.HandleFunc("POST /faults/{site}/{fault}", func(w http.ResponseWriter, r *http.Request) {
-		t, err := target(r.PathValue("site"))
-		if err == nil {
-			err = t.Break(r.PathValue("fault"))
-		}
-		if err != nil {
-			fail(w, err)
-			return
-		}
-		w.WriteHeader(http.StatusNoContent)
+	change := func(pattern string, do func(t faultTarget, r *http.Request) error) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			t, err := target(r.PathValue("site"))
+			if err == nil {
+				err = do(t, r)
+			}
+			if err != nil {
+				fail(w, err)
+				return
+			}
+			w.WriteHeader(http.StatusNoContent)
+		})
+	}
+	change("POST /faults/{site}/{fault}", func(t faultTarget, r *http.Request) error { return t.Break(r.PathValue("fault")) })
+	change("PUT /faults/{site}", func(t faultTarget, r *http.Request) error {
+		return t.Set(r.FormValue("object"), r.FormValue("property"), r.FormValue("value"))
 	})
-	mux.HandleFunc("DELETE /faults/{site}", func(w http.ResponseWriter, r *http.Request) {
-		t, err := target(r.PathValue("site"))
-		if err != nil {
-			fail(w, err)
-			return
-		}
-		t.Heal()
-		w.WriteHeader(http.StatusNoContent)
-	})
+	change("DELETE /faults/{site}", func(t faultTarget, _ *http.Request) error { t.Heal(); return nil })
 }
 
 // FaultClient is the user's side of the fault API.

@@ -64,6 +64,15 @@ func (s *simulated) Break(fault string) error {
 	return nil
 }
 
+// Set implements faultTarget.
+func (s *simulated) Set(object, property, value string) error {
+	if err := s.sim.Set(object, property, value); err != nil {
+		return err
+	}
+	s.follow()
+	return nil
+}
+
 // Heal implements faultTarget. What a bad release does goes on until it is put back.
 func (s *simulated) Heal() {
 	s.sim.Heal()
