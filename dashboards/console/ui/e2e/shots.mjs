@@ -12,7 +12,7 @@ const token = process.env.TOKEN ?? "mock";
 let mock;
 if (!base) {
   // With thousands of sites a tick costs the mock seconds: as few as keep the page from saying that its data are old.
-  const tick = only === "stale" ? {} : { MOCK_TICK_MS: "15000" };
+  const tick = only === "stale" ? {} : { MOCK_TICK_MS: process.env.MOCK_TICK_MS ?? "15000" };
   mock = spawn(process.execPath, ["mock/server.mjs", "0"], { stdio: ["ignore", "pipe", "inherit"], env: { ...process.env, MOCK_STILL: "1", ...tick } });
   process.on("exit", () => mock.kill());
   base = await new Promise((ok) => mock.stdout.once("data", (d) => ok(/http:\/\/[^/]+/.exec(d.toString())[0])));

@@ -125,7 +125,7 @@ function Cell({ site: s, column, kind, showTenant }: { site: SiteRow; column: st
             ⚒<span className="visually-hidden"> in maintenance</span>
           </span>
         )}
-        {showTenant && <span className="muted small">{s.tenant}</span>}
+        {showTenant && <span className="muted small inv-tenant">{s.tenant}</span>}
       </div>
     );
   }

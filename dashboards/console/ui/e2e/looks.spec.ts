@@ -1,0 +1,65 @@
+import type { Locator } from "@playwright/test";
+import { EXAMPLES } from "./routes.mjs";
+import { expect, get, login, MOCK, test } from "./fixtures";
+
+test.skip(!MOCK, "wants the mock's fleet");
+
+/** Where the headings of several tables stand, a list a table. */
+const columns = (tables: Locator) => tables.evaluateAll((all) => all.map((t) => [...t.querySelectorAll("thead th")].map((h) => Math.round(h.getBoundingClientRect().left))));
+
+test.describe("looks", () => {
+  for (const [page, tables] of [["/sites/:name/score", ".part table"], ["/virtual-hosts", ".host-table"]] as const) {
+    test(`tables of the same columns stand below each other on ${page}`, async ({ page: p }) => {
+      await login(p);
+      await p.goto(await EXAMPLES[page]!.address((path) => get(p, path)));
+      await expect.poll(() => p.locator(tables).count()).toBeGreaterThan(1);
+      const all = await columns(p.locator(tables));
+      for (const one of all) expect(one).toEqual(all[0]);
+    });
+  }
+
+  for (const width of [1280, 1440, 1920, 2560]) {
+    test(`the filters of alerts leave none over at ${width} px`, async ({ page }) => {
+      await page.setViewportSize({ width, height: 900 });
+      await login(page, "/alerts");
+      await expect(page.locator(".alert-counts b").first()).not.toHaveText("–");
+      const tops = await page.locator(".alert-filters > :is(input, select, .input, .select)").evaluateAll((all) => all.map((f) => Math.round(f.getBoundingClientRect().top)));
+      expect(tops.length).toBeGreaterThan(3);
+      expect(new Set(tops).size).toBe(1);
+    });
+  }
+
+  test("how high a bar of log lines is stands at the top of the bars", async ({ page }) => {
+    await login(page, "/logs?tenant=acme&range=24h");
+    const bars = (await page.locator(".hist-bars").boundingBox())!;
+    const label = (await page.locator(".hist-top").boundingBox())!;
+    expect(label.y).toBeGreaterThanOrEqual(bars.y);
+    expect(label.y + label.height).toBeLessThan(bars.y + bars.height / 2);
+  });
+
+  test("every figure of the load has its unit", async ({ page }) => {
+    await login(page, "/load");
+    const card = page.getByRole("region", { name: "CPU used" });
+    await expect(card.getByText(/^Least [\d.]+%, 10th percentile [\d.]+%, median [\d.]+%, mean [\d.]+%, 90th percentile [\d.]+%, most [\d.]+%$/)).toBeVisible();
+    expect(await card.locator(".load-bars small").allTextContents()).toEqual(["0%", "25%", "50%", "75%"]);
+  });
+
+  for (const page of ["/sites/:name", "/explore", "/alerts/:fingerprint"]) {
+    test(`no table is cut on a phone on ${page}`, async ({ page: p }) => {
+      await login(p);
+      await p.setViewportSize({ width: 390, height: 844 });
+      await p.goto(await EXAMPLES[page]!.address((path) => get(p, path)));
+      await expect(p.locator(".table-wrap tbody tr").first()).toBeVisible();
+      await expect(p.locator(".skeleton")).toHaveCount(0);
+      const cut = await p.locator(".table-wrap").evaluateAll((all) => all.filter((t) => t.scrollWidth > t.clientWidth + 1).map((t) => t.getAttribute("aria-label")));
+      expect(cut).toEqual([]);
+    });
+  }
+
+  test("the table of sites shows the score on a phone", async ({ page }) => {
+    await page.setViewportSize({ width: 390, height: 844 });
+    await login(page, "/sites");
+    const score = (await page.getByRole("columnheader", { name: "Score" }).boundingBox())!;
+    expect(score.x + score.width).toBeLessThanOrEqual(390);
+  });
+});
