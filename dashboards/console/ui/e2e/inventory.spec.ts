@@ -1,4 +1,4 @@
-import { control, expect, get, login, MOCK, type Site, sites, test } from "./fixtures";
+import { control, enter, expect, get, login, MOCK, type Site, sites, test } from "./fixtures";
 
 test.skip(!MOCK, "the sites are the mock's");
 
@@ -161,6 +161,39 @@ test("many sites are labelled, put in maintenance and silenced at once, and what
   const { silences } = await get<{ silences: { comment: string; matchers: { name: string; value: string }[] }[] }>(page, "/api/v1/silences?tenant=acme");
   const mine = silences.filter((s) => s.comment === "being repaired");
   expect(mine.flatMap((s) => s.matchers.find((m) => m.name === "site")!.value.split("|")).length).toBe(reds.length - 1);
+});
+
+test("those that wait are approved at once, the others stay as they are, and what fails is named", async ({ page }) => {
+  await enter(page);
+  for (const [tenant, name, phase] of [["acme", "gate-1"], ["acme", "gate-2"], ["globex", "gate-3"], ["acme", "gate-4", "Decommissioned"], ["acme", "gate-5", "Online"]]) await control(page, "pend", { tenant, name, phase });
+  const phases = async () => Object.fromEntries((await get<{ sites: { name: string; phase: string }[] }>(page, "/api/v1/sites?q=name%3Dgate-*&columns=phase")).sites.map((s) => [s.name, s.phase]));
+  const waiting = async () => (await get<{ registrations: { name: string }[] }>(page, "/api/v1/registrations")).registrations.map((r) => r.name).filter((n) => n.startsWith("gate-")).sort();
+  expect(await phases()).toEqual({ "gate-1": "Pending", "gate-2": "Pending", "gate-3": "Pending", "gate-4": "Decommissioned", "gate-5": "Online" });
+  expect(await waiting()).toEqual(["gate-1", "gate-2", "gate-3"]);
+  await control(page, "refuse", { site: "gate-2", detail: 'sites.muster.dev "gate-2" is forbidden: User "ada" cannot patch it' });
+  await page.goto("/sites?q=name%3Dgate-*&columns=name,phase");
+  await expect(page.locator(rows)).toHaveCount(5);
+  const badge = page.getByRole("navigation", { name: "Main" }).getByRole("button", { name: /^Manage/ });
+  await expect(badge).toContainText("5"); // two wait from the beginning
+  await page.getByRole("checkbox", { name: "Select all sites of the query" }).click();
+  const bar = page.getByRole("group", { name: "What is done to the selected sites" });
+  await bar.getByRole("button", { name: "Approve…" }).click();
+  const dialog = page.getByRole("dialog");
+  await expect(dialog).toContainText("of 2 tenants");
+  await expect(dialog).toContainText("Those that wait get a certificate at their next attempt");
+  const asked: unknown[] = [];
+  page.on("request", (r) => r.url().endsWith("/api/v1/sites:change") && asked.push((r.postDataJSON() as { approve: unknown }).approve));
+  await dialog.getByRole("button", { name: "Approve 5 sites" }).click();
+  await expect(dialog).toContainText("3 sites were approved. These were not:");
+  await expect(dialog.getByRole("listitem").filter({ hasText: "gate-2" })).toContainText("cannot patch it");
+  await expect(dialog.getByRole("listitem").filter({ hasText: "gate-4" })).toContainText("decommissioned, for good; delete the Site and register the machine anew");
+  await dialog.getByRole("button", { name: "Keep these selected" }).click();
+  await expect(bar).toContainText("2 of 5 sites selected");
+  await expect(page.locator(rows).filter({ hasText: "gate-1" })).toContainText("Approved");
+  await expect(badge).toContainText("3");
+  expect(asked).toEqual([true]);
+  expect(await phases()).toEqual({ "gate-1": "Approved", "gate-2": "Pending", "gate-3": "Approved", "gate-4": "Decommissioned", "gate-5": "Online" });
+  expect(await waiting()).toEqual(["gate-2"]);
 });
 
 test("the table can be downloaded as it is seen", async ({ page }) => {

@@ -122,7 +122,7 @@ export function useChangeSites(onProgress: (done: number) => void) {
       }
       return out;
     },
-    onSettled: () => client.invalidateQueries({ queryKey: keys.inventoryAll }),
+    onSettled: () => Promise.all([client.invalidateQueries({ queryKey: keys.inventoryAll }), client.invalidateQueries({ queryKey: keys.registrations })]), // an approved one waits no longer
   });
 }
 
