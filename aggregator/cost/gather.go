@@ -2,7 +2,6 @@ package cost
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -70,19 +69,11 @@ func (g *gathering[T]) over() bool {
 // wait waits for all regionals or, if patience is not 0, until it is at its end and one has
 // answered. It returns the answers, and by name who has not given one.
 func (g *gathering[T]) wait(patience time.Duration) (good []*T, missing []wire.MissingRegion) {
-	if patience > 0 {
-		timer := time.NewTimer(patience)
-		defer timer.Stop()
-		select {
-		case <-g.all:
-		case <-timer.C:
-			select {
-			case <-g.first:
-			case <-g.all:
-			}
-		}
-	} else {
-		<-g.all
+	ctx, stop := wire.Impatient(context.Background(), patience, g.first)
+	defer stop()
+	select {
+	case <-g.all:
+	case <-ctx.Done():
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -94,7 +85,7 @@ func (g *gathering[T]) wait(patience time.Duration) (good []*T, missing []wire.M
 		case g.errs[i] != nil:
 			missing = append(missing, wire.MissingRegion{Region: r.Name, Reason: g.s.reason(g.errs[i])})
 		default:
-			missing = append(missing, wire.MissingRegion{Region: r.Name, Reason: fmt.Sprintf("has not answered yet, after %s", patience), Late: true})
+			missing = append(missing, wire.MissingRegion{Region: r.Name, Reason: context.Cause(ctx).Error(), Late: true})
 		}
 	}
 	slices.SortFunc(missing, func(a, b wire.MissingRegion) int { return strings.Compare(a.Region, b.Region) })

@@ -80,42 +80,26 @@ func (c *Client) regional(name string) Regional {
 	return c.opts.Regionals[slices.IndexFunc(c.opts.Regionals, func(r Regional) bool { return r.Name == name })]
 }
 
-// lateError is why a region is missing that was not waited for any longer.
-type lateError struct{ patience time.Duration }
-
-func (e *lateError) Error() string { return "has not answered yet, after " + e.patience.String() }
-
 // ask asks all units at once, and each region by itself where a unit of several could
 // not answer for it. It returns when all have answered or failed, or when one has answered
 // and patience is at its end.
 func (c *Client) ask(ctx context.Context, tenant string, req *request, cur *pageCursor) []result {
 	var (
-		mu  sync.Mutex
-		out []result
-		wg  sync.WaitGroup
-		// With one answer, and after patience, those that are late are left.
-		answered, over bool
+		mu    sync.Mutex
+		out   []result
+		wg    sync.WaitGroup
+		first sync.Once
 	)
-	ctx, leave := context.WithCancelCause(ctx)
-	defer leave(nil)
-	late := &lateError{req.patience}
+	answered := make(chan struct{})
+	ctx, stop := wire.Impatient(ctx, req.patience, answered)
+	defer stop()
 	add := func(r result) {
 		mu.Lock()
 		defer mu.Unlock()
 		out = append(out, r)
-		if answered = answered || r.err == nil; answered && over {
-			leave(late)
+		if r.err == nil {
+			first.Do(func() { close(answered) })
 		}
-	}
-	if req.patience > 0 {
-		timer := time.AfterFunc(req.patience, func() {
-			mu.Lock()
-			defer mu.Unlock()
-			if over = true; answered {
-				leave(late)
-			}
-		})
-		defer timer.Stop()
 	}
 	single := func(name, position string) {
 		wg.Go(func() { add(c.askUnit(ctx, tenant, req, unit{c.regional(name), []string{name}, position})) })
@@ -166,10 +150,9 @@ func (c *Client) search(ctx context.Context, tenant string, req *request, cur *p
 			}
 			continue
 		}
-		late := (*lateError)(nil)
 		for _, name := range r.regions {
 			for _, n := range c.regional(name).names() {
-				missing[n] = wire.MissingRegion{Region: n, Reason: c.reason(r.err), Late: errors.As(r.err, &late)}
+				missing[n] = wire.MissingRegion{Region: n, Reason: c.reason(r.err), Late: wire.IsLate(r.err)}
 			}
 		}
 		var p *wire.Problem
@@ -312,13 +295,12 @@ func (c *Client) reason(err error) string {
 	var (
 		p *wire.Problem
 		g *garbage
-		l *lateError
 	)
 	switch {
 	case errors.As(err, &p):
 		return p.Detail
-	case errors.As(err, &l):
-		return l.Error()
+	case wire.IsLate(err):
+		return err.Error()
 	case errors.Is(err, errTooLarge):
 		return "its answer is too large; ask for less with limit"
 	case errors.Is(err, context.DeadlineExceeded):
@@ -333,12 +315,11 @@ func kindOf(err error) string {
 	var (
 		p *wire.Problem
 		g *garbage
-		l *lateError
 	)
 	switch {
 	case err == nil:
 		return "ok"
-	case errors.As(err, &l):
+	case wire.IsLate(err):
 		return "late"
 	case errors.As(err, &p):
 		return "refused"

@@ -124,10 +124,7 @@ func TrialOf(tenant, policy string, x *engine.Trial) Trial {
 		out.Results, out.Omitted = out.Results[:maxTried], n-maxTried
 	}
 	out.Signals = triedSignals(x.Signals)
-	out.MissingRegions, out.Waiting = []wire.MissingRegion{}, x.Waiting
-	for _, name := range x.Late {
-		out.MissingRegions = append(out.MissingRegions, wire.MissingRegion{Region: strings.TrimPrefix(name, "regional "), Reason: "has not answered yet", Late: true})
-	}
+	out.MissingRegions, out.Waiting = append([]wire.MissingRegion{}, x.Late...), x.Waiting
 	return out
 }
 

@@ -268,7 +268,7 @@ func (e *Engine) run(ctx context.Context, a *answers, q int, t target, place int
 		return decodeExpected(answer, &r, r.add)
 	})
 	took := e.now().Sub(began)
-	if int(place) < len(e.answered) && (replied || !errors.Is(context.Cause(ctx), errImpatient)) { // who was cut off may have been about to
+	if int(place) < len(e.answered) && (replied || !wire.IsLate(context.Cause(ctx))) { // who was cut off may have been about to
 		e.heardOf(int(place), began, replied)
 	}
 	a.mu.Lock()

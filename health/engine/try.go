@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +16,7 @@ import (
 	"muster.dev/muster/internal/fairshare"
 	"muster.dev/muster/internal/inventory"
 	"muster.dev/muster/internal/turns"
+	"muster.dev/muster/internal/wire"
 )
 
 // Trial is what a policy that is not in force would make of a tenant's sites.
@@ -24,9 +26,9 @@ type Trial struct {
 	Sites []Tried
 	// Signals of the policy, with what its queries answered.
 	Signals []SignalStat
-	// Late are the regionals, or the store, that were not waited for any longer, and Waiting
-	// the sites of which they would have told, which are not among Sites.
-	Late    []string
+	// Late are the regionals, or the store, that were not waited for any longer, in order, and
+	// Waiting the sites of which they would have told, which are not among Sites.
+	Late    []wire.MissingRegion
 	Waiting int
 }
 
@@ -97,7 +99,7 @@ func (e *Engine) Try(caller context.Context, tenant string, candidate *v1alpha1.
 	ctx, cancel := context.WithTimeout(caller, tryFor)
 	defer cancel()
 	late := e.askTrial(ctx, a, patience)
-	out := &Trial{AsOf: v.AsOf, Signals: statsOf(c.candidate, a), Late: late.names}
+	out := &Trial{AsOf: v.AsOf, Signals: statsOf(c.candidate, a), Late: late.regions}
 	for _, j := range c.sites {
 		if caller.Err() != nil {
 			return nil, caller.Err() // nobody waits for it any more
@@ -254,13 +256,10 @@ func (e *Engine) answersFor(v *View, c *cast) *answers {
 	return a
 }
 
-// errImpatient ends the queries of a trial that is not waited for any longer.
-var errImpatient = errors.New("not waited for any longer")
-
 // latecomers are the places that a trial did not wait for.
 type latecomers struct {
-	places map[int32]bool
-	names  []string // sorted
+	places  map[int32]bool
+	regions []wire.MissingRegion
 }
 
 // askTrial returns when all places have answered or failed, or when one has answered and patience is at its end.
@@ -268,8 +267,9 @@ func (e *Engine) askTrial(ctx context.Context, a *answers, patience time.Duratio
 	for q := range a.have {
 		clear(a.have[q])
 	}
-	ctx, leave := context.WithCancelCause(ctx)
-	defer leave(nil)
+	answered := make(chan struct{})
+	ctx, stop := wire.Impatient(ctx, patience, answered)
+	defer stop()
 	type end struct {
 		place int32
 		heard bool
@@ -287,27 +287,15 @@ func (e *Engine) askTrial(ctx context.Context, a *answers, patience time.Duratio
 			ended <- end{at, a.heard(at, due)}
 		}()
 	}
-	var over <-chan time.Time // never, without patience
-	if patience > 0 {
-		over = time.After(patience)
-	}
-	out := latecomers{places: map[int32]bool{}}
-	answered, waited := false, false
-	for left := len(a.places); left > 0; {
-		select {
-		case <-over:
-			waited = true
-		case x := <-ended:
-			left--
-			if errors.Is(context.Cause(ctx), errImpatient) {
-				out.places[x.place] = true
-				out.names = append(out.names, a.places[x.place].name)
-			} else {
-				answered = answered || x.heard
-			}
-		}
-		if waited && answered {
-			leave(errImpatient)
+	out, first := latecomers{places: map[int32]bool{}}, true
+	for range a.places {
+		x := <-ended
+		if late := context.Cause(ctx); wire.IsLate(late) {
+			out.places[x.place] = true
+			out.regions = append(out.regions, wire.MissingRegion{Region: strings.TrimPrefix(a.places[x.place].name, "regional "), Reason: late.Error(), Late: true})
+		} else if x.heard && first {
+			close(answered)
+			first = false
 		}
 	}
 	for _, errs := range a.errs {
@@ -315,7 +303,7 @@ func (e *Engine) askTrial(ctx context.Context, a *answers, patience time.Duratio
 			delete(errs, at) // that it was cut off is no fault of the query
 		}
 	}
-	slices.Sort(out.names)
+	slices.SortFunc(out.regions, func(a, b wire.MissingRegion) int { return strings.Compare(a.Region, b.Region) })
 	return out
 }
 

@@ -16,6 +16,7 @@ import (
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/inventory"
 	"muster.dev/muster/internal/testkit"
+	"muster.dev/muster/internal/wire"
 )
 
 func candidate(p *policy) *v1alpha1.HealthPolicy {
@@ -159,8 +160,8 @@ func TestTryDoesNotWaitForTheSlowest(t *testing.T) {
 		}
 		two.slow.Store(int64(1500 * time.Millisecond))
 		got, x := try(500*time.Millisecond, 500*time.Millisecond)
-		if got != "paris orange" || strings.Join(x.Late, " ") != "regional two" || x.Waiting != 2 {
-			t.Errorf("%s, late %q, %d wait", got, x.Late, x.Waiting)
+		if got != "paris orange" || !slices.Equal(x.Late, []wire.MissingRegion{{Region: "two", Reason: "has not answered yet, after 500ms", Late: true}}) || x.Waiting != 2 {
+			t.Errorf("%s, late %v, %d wait", got, x.Late, x.Waiting)
 		}
 		for range 5 { // in some of them it answers nothing else either
 			try(500*time.Millisecond, 500*time.Millisecond)
@@ -170,16 +171,16 @@ func TestTryDoesNotWaitForTheSlowest(t *testing.T) {
 		}
 		const all = "oslo orange, paris orange, rome orange"
 		if got, x := try(0, 1500*time.Millisecond); got != all || len(x.Late) != 0 || x.Waiting != 0 {
-			t.Errorf("without patience: %s, late %q", got, x.Late)
+			t.Errorf("without patience: %s, late %v", got, x.Late)
 		}
 		one.slow.Store(int64(1200 * time.Millisecond))
 		if got, x := try(500*time.Millisecond, 1200*time.Millisecond); got != "paris orange" || x.Waiting != 2 {
-			t.Errorf("both slower than that: %s, late %q", got, x.Late)
+			t.Errorf("both slower than that: %s, late %v", got, x.Late)
 		}
 		one.slow.Store(0)
 		two.slow.Store(0)
 		if got, x := try(500*time.Millisecond, 0); got != all || len(x.Late) != 0 {
-			t.Errorf("all at once: %s, late %q", got, x.Late)
+			t.Errorf("all at once: %s, late %v", got, x.Late)
 		}
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -137,27 +136,12 @@ series, spec.dropLabels with spec.aggregations makes fewer of them.`,
 	return cmd
 }
 
-// getOfRegionals tells progress who is late, and asks again for as long as they may take. missing is
-// who is not in an answer.
+// getOfRegionals gets an answer of all regionals, and tells progress who is late.
 func getOfRegionals[T any](ctx context.Context, a *api, progress io.Writer, path string, q url.Values, missing func(*T) []wire.MissingRegion) (*T, error) {
-	hasty := maps.Clone(q)
-	hasty.Set("patience", patience.String())
-	out := new(T)
-	if err := a.get(ctx, path, hasty, out); err != nil {
-		return nil, err
-	}
-	var late []string
-	for _, m := range missing(out) {
-		if m.Late {
-			late = append(late, printable(m.Region))
-		}
-	}
-	if len(late) == 0 {
-		return out, nil
-	}
-	fmt.Fprintf(progress, "no answer yet from %s: waiting\n", strings.Join(late, ", "))
-	out = new(T) // what the second answer leaves out is not the first one's
-	return out, a.get(ctx, path, q, out)
+	get := func(q url.Values, out *T) error { return a.get(ctx, path, q, out) }
+	return askAll(q, get, missing, func(_ *T, late string) {
+		fmt.Fprintf(progress, "no answer yet from %s: waiting\n", late)
+	})
 }
 
 func printMissing(w io.Writer, missing []wire.MissingRegion) {

@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,6 +20,7 @@ import (
 	healthapi "muster.dev/muster/health/api"
 	"muster.dev/muster/health/defaults"
 	"muster.dev/muster/health/policytest"
+	"muster.dev/muster/internal/wire"
 )
 
 func healthCmd(g *Globals) *cobra.Command {
@@ -114,19 +114,14 @@ signal: 24 hours come in steps of one minute.`,
 // tryPolicy tells progress which regionals are late, and what the others make of it, before it waits for
 // them: w has the whole, and so has the error, which is what a pipeline goes by.
 func (g *Globals) tryPolicy(ctx context.Context, w, progress io.Writer, a *api, policy *v1alpha1.HealthPolicy) error {
-	x, err := g.tryFor(ctx, a, policy, patience)
+	try := func(q url.Values, x *healthapi.Trial) error {
+		return a.send(ctx, http.MethodPost, "/api/v1/health/try", q, policy, x)
+	}
+	x, err := askAll(g.query(), try, func(x *healthapi.Trial) []wire.MissingRegion { return x.MissingRegions }, func(x *healthapi.Trial, late string) {
+		fmt.Fprintf(progress, "%d of %d sites would change colour so far; no answer yet from %s, for %d more sites: waiting\n", x.Changed, x.Sites, late, x.Waiting)
+	})
 	if err != nil {
 		return err
-	}
-	if len(x.MissingRegions) > 0 {
-		var late []string
-		for _, r := range x.MissingRegions {
-			late = append(late, printable(r.Region))
-		}
-		fmt.Fprintf(progress, "%d of %d sites would change colour so far; no answer yet from %s, for %d more sites: waiting\n", x.Changed, x.Sites, strings.Join(late, ", "), x.Waiting)
-		if x, err = g.tryFor(ctx, a, policy, 0); err != nil {
-			return err
-		}
 	}
 	done, err := g.encode(w, x)
 	if err == nil && !done {
@@ -141,15 +136,6 @@ func (g *Globals) tryPolicy(ctx context.Context, w, progress io.Writer, a *api, 
 		return fmt.Errorf("%d of %d sites would change colour", x.Changed, x.Sites)
 	}
 	return nil
-}
-
-// tryFor waits for late regionals for as long; 0: as long as they may take.
-func (g *Globals) tryFor(ctx context.Context, a *api, policy *v1alpha1.HealthPolicy, wait time.Duration) (*healthapi.Trial, error) {
-	x, q := &healthapi.Trial{}, g.query()
-	if wait > 0 {
-		q.Set("patience", wait.String())
-	}
-	return x, a.send(ctx, http.MethodPost, "/api/v1/health/try", q, policy, x)
 }
 
 func failing(signals []healthapi.TriedSignal) (n int) {

@@ -293,9 +293,6 @@ type printer struct {
 	seen  map[string]bool // IDs of lines printed; nil: none need be known
 }
 
-// patience is how long regions are waited for once another has answered, before it is said who is late.
-const patience = 2 * time.Second
-
 func (p *printer) missing(m []wire.MissingRegion) {
 	var parts []string
 	late := false
