@@ -18,10 +18,10 @@ export GOFLAGS := -buildvcs=false
 # time from a fresh clone to a running demo.
 
 .DEFAULT_GOAL := help
-.PHONY: help build ui lint-ui plugin grafana-plugin image demo demo-k8s test test-go test-grafana test-ui test-e2e test-neighbour test-scenarios test-kill test-kubectl test-objects test-buckets test-senders loadtest quiet check tidy-check lint generate fmt-check generated-check bench clean tools-chromium tools-elasticsearch tools-golangci tools-os tools-protoc
+.PHONY: help build ui lint-ui plugin grafana-plugin image demo demo-k8s test test-go test-grafana test-ui test-e2e test-neighbour test-demo-k8s test-scenarios test-kill test-kubectl test-objects test-buckets test-senders loadtest quiet check tidy-check lint generate fmt-check generated-check bench clean tools-chromium tools-elasticsearch tools-golangci tools-os tools-protoc
 
 help: ## List the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ui ## Build muster and muster-edge into bin/ (a cold build takes about 7 minutes on two cores)
 	@echo "== building bin/muster-edge"
@@ -71,8 +71,10 @@ image: ## Build the container image of muster-edge: IMAGE=muster-edge:dev, GOARC
 demo: build ## Start a fleet of 60 sites on this machine and print the link to its map
 	@bin/muster demo
 
-demo-k8s: build ## The demo, with two Kubernetes clusters among its sites (the first time it compiles them for several minutes)
+bin/demo-k8s: build
 	@$(GO) build -o bin/demo-k8s ./internal/testkit/kubesite/demo
+
+demo-k8s: bin/demo-k8s ## The demo, with two Kubernetes clusters among its sites (the first time it compiles them for several minutes)
 	@bin/demo-k8s
 
 test: test-grafana test-ui test-go test-e2e ## Run every test, the quick ones first: Grafana, console, Go, and the whole fleet in Chromium
@@ -102,6 +104,9 @@ test-e2e: build tools-chromium ## Start the demo and drive it: health, faults, k
 
 test-neighbour: build ## Five minutes of a hostile tenant and a hostile site, with what their neighbour sees meanwhile
 	MUSTER_E2E=1 MUSTER_NEIGHBOUR=5m $(GO) test -count=1 -timeout 25m -run 'TestNeighbour$$' -v ./e2e
+
+test-demo-k8s: bin/demo-k8s ## Start the demo with two Kubernetes clusters, deploy onto them with kubectl, and end it: minutes
+	MUSTER_DEMO_K8S=1 $(GO) test -count=1 -timeout 60m -run 'TestDemoOnClusters$$' -v ./e2e
 
 test-scenarios: build ## A tenth of the health scenarios through real processes, in real time: 17 minutes
 	MUSTER_SCENARIOS=1 $(GO) test -count=1 -timeout 40m -run 'TestScenarios$$' -v ./e2e

@@ -155,15 +155,14 @@ func testShop(t *testing.T, f *fleet) {
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
-		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-		node := strings.Index(lines[0], " NODE ") + 1 // by its place: a cell may have blanks, as that of restarts
-		if node == 0 {
-			return fmt.Errorf("no column NODE: %.300s", out)
+		on, err := nodesOf(string(out))
+		if err != nil {
+			return err
 		}
 		web := map[string]int{}
-		for _, l := range lines[1:] {
-			if strings.HasPrefix(l, "web-") {
-				site, _, _ := strings.Cut(l[node:], "-node")
+		for pod, node := range on {
+			if strings.HasPrefix(pod, "web-") {
+				site, _, _ := strings.Cut(node, "-node")
 				web[site]++
 			}
 		}
@@ -183,6 +182,21 @@ func testShop(t *testing.T, f *fleet) {
 		}
 		return nil
 	})
+}
+
+// nodesOf reads what kubectl get pods -o wide prints: pod → node.
+func nodesOf(wide string) (map[string]string, error) {
+	lines := strings.Split(strings.TrimSpace(wide), "\n")
+	at := strings.Index(lines[0], " NODE ") + 1 // by its place: a cell may have blanks, as that of restarts
+	if at == 0 {
+		return nil, fmt.Errorf("no column NODE: %.300s", wide)
+	}
+	out := map[string]string{}
+	for _, l := range lines[1:] {
+		pod, _, _ := strings.Cut(l, " ")
+		out[pod], _, _ = strings.Cut(l[min(at, len(l)):], " ")
+	}
+	return out, nil
 }
 
 // greenSites are simulated sites that are green now.

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -66,8 +67,16 @@ func bin(name string) string {
 // start runs the demo on dir. The caller stops it.
 func start(t *testing.T, dir string) *fleet {
 	t.Helper()
+	return run(t, dir, "muster", "demo")
+}
+
+// run is start of a program that takes the demo's flags.
+func run(t *testing.T, dir, program string, args ...string) *fleet {
+	t.Helper()
 	f := &fleet{t: t, dir: dir, out: &syncBuffer{}, began: time.Now()}
-	f.cmd = exec.Command(bin("muster"), "demo", "--data-dir", dir, "--sites", strconv.Itoa(sites))
+	f.cmd = exec.Command(bin(program), append(args, "--data-dir", dir, "--sites", strconv.Itoa(sites))...)
+	f.cmd.Dir = ".." // as make runs it
+	f.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	f.cmd.Stdout, f.cmd.Stderr = f.out, f.out
 	if err := f.cmd.Start(); err != nil {
 		t.Fatalf("start the demo: %v; `make build` first", err)
@@ -106,15 +115,21 @@ func tail(b []byte, n int) []byte {
 	return b
 }
 
-// stop ends the demo as Ctrl-C does, and returns how long that took.
+// stop ends the demo as Ctrl-C does, which is for its process group, and returns how long that took.
 func (f *fleet) stop() time.Duration {
 	if f.cmd.ProcessState != nil {
 		return 0
 	}
 	began := time.Now()
-	_ = f.cmd.Process.Signal(syscall.SIGINT)
+	_ = syscall.Kill(-f.cmd.Process.Pid, syscall.SIGINT)
 	_ = f.cmd.Wait()
 	return time.Since(began)
+}
+
+// ended tells whether the demo has ended by itself.
+func (f *fleet) ended() bool {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", f.cmd.Process.Pid))
+	return bytes.Contains(b, []byte(") Z "))
 }
 
 // get asks the HTTP API as a user with the admin's token.
@@ -284,23 +299,15 @@ func (f *fleet) muster(args ...string) string {
 	return string(out)
 }
 
-// roles finds the children of the demo in /proc: name → pid.
+// roles finds the children of the demo: name → pid.
 func (f *fleet) roles() map[string]int {
 	f.t.Helper()
 	out := map[string]int{}
-	procs, _ := filepath.Glob("/proc/[0-9]*/status")
-	ppid := regexp.MustCompile(`(?m)^PPid:\s+(\d+)$`)
-	for _, p := range procs {
-		b, err := os.ReadFile(p)
-		if err != nil {
+	for pid, parent := range parents() {
+		if parent != f.cmd.Process.Pid {
 			continue
 		}
-		m := ppid.FindSubmatch(b)
-		if m == nil || string(m[1]) != strconv.Itoa(f.cmd.Process.Pid) {
-			continue
-		}
-		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(p)))
-		cmdline, _ := os.ReadFile(filepath.Join(filepath.Dir(p), "cmdline"))
+		cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		args := strings.Split(string(cmdline), "\x00")
 		if len(args) < 2 {
 			continue
@@ -315,6 +322,82 @@ func (f *fleet) roles() map[string]int {
 			name = "edge"
 		}
 		out[name] = pid
+	}
+	return out
+}
+
+// parents reads /proc: pid → that of who started it.
+func parents() map[int]int {
+	out := map[int]int{}
+	procs, _ := filepath.Glob("/proc/[0-9]*/status")
+	ppid := regexp.MustCompile(`(?m)^PPid:\s+(\d+)$`)
+	for _, p := range procs {
+		b, err := os.ReadFile(p)
+		if err != nil {
+			continue
+		}
+		if m := ppid.FindSubmatch(b); m != nil {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(p)))
+			out[pid], _ = strconv.Atoi(string(m[1]))
+		}
+	}
+	return out
+}
+
+// family is a process and all that descend from it: pid → command.
+func family(pid int) map[int]string {
+	out := map[int]string{pid: commandOf(pid)}
+	all := parents()
+	for grown := true; grown; {
+		grown = false
+		for child, parent := range all {
+			if _, ours := out[parent]; ours && out[child] == "" {
+				out[child] = commandOf(child)
+				grown = out[child] != ""
+			}
+		}
+	}
+	return out
+}
+
+// commandOf is the command line of a process; empty: there is none.
+func commandOf(pid int) string {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return strings.TrimSpace(strings.ReplaceAll(string(b), "\x00", " "))
+}
+
+// openPorts are the TCP ports that somebody listens at, each with the inodes of the sockets.
+func openPorts() map[int][]string {
+	out := map[int][]string{}
+	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		b, _ := os.ReadFile(file)
+		for line := range strings.Lines(string(b)) {
+			const listens = "0A"
+			if x := strings.Fields(line); len(x) > 9 && x[3] == listens {
+				_, port, _ := strings.Cut(x[1], ":")
+				n, _ := strconv.ParseInt(port, 16, 32)
+				out[int(n)] = append(out[int(n)], x[9])
+			}
+		}
+	}
+	return out
+}
+
+// listeners are the TCP ports that these processes listen at.
+func listeners(pids ...int) map[int]bool {
+	sockets := map[string]bool{}
+	for _, pid := range pids {
+		fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+		for _, fd := range fds {
+			to, _ := os.Readlink(fd)
+			sockets[to] = true
+		}
+	}
+	out := map[int]bool{}
+	for port, inodes := range openPorts() {
+		if slices.ContainsFunc(inodes, func(inode string) bool { return sockets["socket:["+inode+"]"] }) {
+			out[port] = true
+		}
 	}
 	return out
 }
