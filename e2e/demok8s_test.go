@@ -64,29 +64,27 @@ func TestDemoOnClusters(t *testing.T) {
 	t.Run("Ctrl-C", func(t *testing.T) { testNothingIsLeft(t, f) })
 }
 
-// testClustersJoin: both clusters are sites of which everything is known.
+// testClustersJoin: both clusters are sites with a score. Nothing that scrapes can run there, so that
+// only connectivity, of which muster-edge itself tells, has to be known.
 func testClustersJoin(t *testing.T, f *onClusters) {
 	for _, name := range demoClusters {
-		testkit.EventuallyWithin(t, "all of "+name+" is known", 8*time.Minute, func() error {
+		var s site
+		testkit.EventuallyWithin(t, name+" is online and scored", 8*time.Minute, func() (err error) {
 			if f.ended() {
 				t.Fatal("the demo has ended")
 			}
-			s, err := f.site(name)
-			if err != nil {
-				return err
+			if s, err = f.site(name); err == nil && (s.Phase != "Online" || s.Score == nil || !s.Dimensions["connectivity"].Known) {
+				err = fmt.Errorf("%+v", s)
 			}
-			known := 0
-			for _, d := range s.Dimensions {
-				if d.Known {
-					known++
-				}
-			}
-			if s.Phase != "Online" || known != 4 {
-				return fmt.Errorf("%d dimensions are known of %+v", known, s)
-			}
-			return nil
+			return err
 		})
-		t.Logf("figure: until all of %s is known: %s", name, time.Since(f.began).Round(100*time.Millisecond))
+		var known []string
+		for d, x := range s.Dimensions {
+			if x.Known {
+				known = append(known, d)
+			}
+		}
+		t.Logf("figure: %s is %s after %s; known of it are %v", name, s.Colour, time.Since(f.began).Round(100*time.Millisecond), known)
 	}
 	testkit.Eventually(t, "it says what to type", func() error {
 		if out := f.out.String(); !strings.Contains(out, strings.Join(demoClusters, " and ")+" are Kubernetes clusters") {
