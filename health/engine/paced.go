@@ -20,12 +20,7 @@ import (
 // queries of that pace alone.
 
 // paceOf is the pace that a site is asked about at; 0: as quick ones are.
-func paceOf(site *inventory.Site) time.Duration {
-	if p := fleet.Pace(site.Interval()); p >= fleet.Quick {
-		return p
-	}
-	return 0
-}
+func paceOf(site *inventory.Site) time.Duration { return fleet.Slow(site.Interval()) }
 
 // telemetryAges are the metrics that tell how old what a site sent is.
 var telemetryAges = []string{fleet.MetricSiteLastPush, "muster_collector_push_delay_seconds"}
@@ -72,8 +67,10 @@ func (s *Site) Query(signal *health.Signal) string {
 }
 
 // patience is how long a site that never had a stream may be without an acknowledged push.
-func (o *Options) patience(site *inventory.Site) time.Duration {
-	if pace := paceOf(site); pace > fleet.Quick {
+func (o *Options) patience(site *inventory.Site) time.Duration { return o.patienceAt(paceOf(site)) }
+
+func (o *Options) patienceAt(pace time.Duration) time.Duration {
+	if pace > fleet.Quick {
 		return max(o.PushPatience, fleet.TwoScrapes(pace))
 	}
 	return o.PushPatience

@@ -24,6 +24,19 @@ func RateWindow(pace time.Duration) time.Duration { return 4 * pace }
 // what looks at such sites looks at all of them alike.
 const Quick = time.Minute
 
+// Slow is the pace of an interval at which what is asked of a site, and when, depends on it; 0: it is asked as
+// quick ones are.
+func Slow(interval time.Duration) time.Duration {
+	if p := Pace(interval); p >= Quick {
+		return p
+	}
+	return 0
+}
+
+// Seen is how long after something happened at a site of a pace it shows in what is known of it, at the latest: the
+// site is scraped, and is asked about some five times between two scrapes.
+func Seen(pace time.Duration) time.Duration { return pace + pace/5 + 30*time.Second }
+
 // TwoScrapes is a window in which there are two samples, be the older one half a minute late.
 func TwoScrapes(pace time.Duration) time.Duration { return 2*pace + 30*time.Second }
 

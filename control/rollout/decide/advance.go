@@ -203,6 +203,9 @@ func (r *run) subject(i, columns int) subject {
 				s.ready = at
 			}
 		}
+		if s.updating || !s.ready.IsZero() {
+			s.unsee(s.ready, r.in.Now)
+		}
 	}
 	return s
 }

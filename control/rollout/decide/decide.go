@@ -67,8 +67,11 @@ type Site struct {
 	Why string
 	// Measures that gates compare, by name: the dimensions of v1alpha1.HealthDimension
 	// (points), and for a gate with a query the gate's name (the query's unit). What is
-	// unknown is not in it; nor is what is older than a minute.
+	// unknown is not in it; nor is what is older than a minute, or than Pace allows.
 	Measures map[string]float64
+	// Pace of a site that is scraped once a minute or less often (fleet.Slow); else 0. What it shows comes
+	// later, and looks back further.
+	Pace time.Duration
 	// Red: its colour.
 	Red bool
 	// Alerts that fire, by severity and name, such as "critical/DiskFull", sorted; those
@@ -77,6 +80,23 @@ type Site struct {
 	// AlertsKnown is false while nobody can say what fires: then an empty list means
 	// nothing, and a gate on alerts is unknown.
 	AlertsKnown bool
+}
+
+// Paces are those of sites that have one, by name.
+func Paces(lists ...[]Site) map[string]time.Duration {
+	var out map[string]time.Duration
+	for _, list := range lists {
+		for i := range list {
+			if list[i].Pace == 0 {
+				continue
+			}
+			if out == nil {
+				out = map[string]time.Duration{}
+			}
+			out[list[i].Name] = list[i].Pace
+		}
+	}
+	return out
 }
 
 // measure is what a site's measure is, if it is known and can be compared.

@@ -77,6 +77,9 @@ func Evaluate(gates []v1alpha1.RolloutGate, changed, peers []Site, before map[st
 		return out
 	}
 	j.changed, j.peers = add(changed), add(peers)
+	for i := range j.changed {
+		j.changed[i].unsee(since, now)
+	}
 	verdict, readings := j.all()
 	seconds := int32(min(max(0, now.Sub(since)), soak) / time.Second)
 	for i := range readings {
@@ -168,6 +171,7 @@ type subject struct {
 	updating     bool      // has not been ready with it yet
 	ready        time.Time // when it first was, while it is judged; zero: what it shows counts
 	restarts     bool      // that it is offline is part of the change
+	unseen       bool      // what it shows is of before the change: its Measures are left out
 	away         bool      // was offline before the wave began: that it is says nothing of it
 	late         bool      // came after the wave had settled: its readiness is its own
 }
@@ -223,6 +227,9 @@ func (j *judge) all() (v1alpha1.GateVerdict, []v1alpha1.GateReading) {
 		r.Name = name
 		if o := j.outside[name]; r.Verdict == v1alpha1.GateUnknown && !strings.Contains(r.Text, o.Text) {
 			r.Text += " " + o.Text // why
+		}
+		if r.Verdict == v1alpha1.GateUnknown {
+			r.Text += j.unseen()
 		}
 		if len(r.Worst) > 5 {
 			r.Worst = r.Worst[:5]

@@ -1,8 +1,11 @@
 package decide
 
 import (
+	"fmt"
 	"slices"
 	"time"
+
+	"muster.dev/muster/internal/fleet"
 )
 
 // defaultSettle is what the API server writes into a plan that does not say it: the ten
@@ -28,6 +31,36 @@ func (j *judge) back(measure string) time.Duration {
 	return j.settle
 }
 
+// backOf is how far it does at a site: there where it is scraped seldom, four scrapes further.
+func (j *judge) backOf(s *subject, measure string) time.Duration {
+	return j.back(measure) + fleet.RateWindow(s.s.Pace)
+}
+
+// unsee takes what a site shows for unknown that was scraped last before the change, at a time; zero: it is
+// under way. A site of before is as well as it was, whatever the change does to it.
+func (s *subject) unsee(change, now time.Time) {
+	if s.s.Pace == 0 || !change.IsZero() && !now.Before(change.Add(fleet.Seen(s.s.Pace))) {
+		return
+	}
+	unseen := *s.s
+	unseen.Measures = nil
+	s.s, s.unseen = &unseen, true
+}
+
+// unseen says of how many sites nothing is known because they are scraped seldom; "": none.
+func (j *judge) unseen() string {
+	n, slowest := 0, time.Duration(0)
+	for i := range j.changed {
+		if s := &j.changed[i]; s.unseen && s.s.Online && !s.failed {
+			n, slowest = n+1, max(slowest, s.s.Pace)
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return agree(n, fmt.Sprintf(" %d of them {are} scraped seldom, up to every %s, and {have} not shown yet what the change does.", n, words(slowest)))
+}
+
 // unsettled tells whether what a measure of a site ("": its alerts) is may be of the update
 // itself, and until when if it is ready. A slow update looks like a bad one until then; one
 // that never gets ready is found by that.
@@ -35,7 +68,7 @@ func (j *judge) unsettled(s *subject, measure string) (until time.Time, is bool)
 	if s.updating || s.ready.IsZero() {
 		return time.Time{}, s.updating
 	}
-	until = s.ready.Add(j.back(measure))
+	until = s.ready.Add(j.backOf(s, measure))
 	return until, j.now.Before(until)
 }
 
@@ -46,8 +79,11 @@ func (j *judge) readFrom(s *subject, measure string) time.Time {
 	if s.from.After(from) {
 		from = s.from
 	}
-	if at := s.ready.Add(j.back(measure)); !s.ready.IsZero() && !j.now.Before(at) && at.After(from) {
+	if at := s.ready.Add(j.backOf(s, measure)); !s.ready.IsZero() && !j.now.Before(at) && at.After(from) {
 		from = at
+	}
+	if at := s.ready.Add(fleet.Seen(s.s.Pace)); s.s.Pace > 0 && !s.ready.IsZero() && at.After(from) {
+		from = at // what was read until then is of before the change
 	}
 	return from
 }

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/fleet"
 )
 
 // slow is a world in which sites take six minutes until they are ready; for these and ten more
@@ -280,5 +281,71 @@ func TestWhoIsInDoubt(t *testing.T) {
 	}
 	if from := j.readFrom(s, "errors"); !from.Equal(monday.Add(-4 * time.Minute)) {
 		t.Errorf("what has settled long ago is read from %s", from)
+	}
+}
+
+// What sites show that are scraped seldom is of before the change until they have been scraped: a bad version is found in
+// the first wave, and a good one takes so much longer.
+func TestSitesThatAreScrapedSeldom(t *testing.T) {
+	seldom := func(harm float64, paces ...time.Duration) *world {
+		w := newWorld(t, 60)
+		w.spec.Strategy.Waves = percent(20)
+		for i := range w.sites {
+			w.sites[i].Pace = paces[i%len(paces)]
+		}
+		w.harm = func(s *Site, since time.Duration) map[string]float64 {
+			if since < s.Pace { // of the scrape before
+				return nil
+			}
+			return map[string]float64{"Reliability": harm, siteScore: harm, "errors": -harm}
+		}
+		return w
+	}
+	rise := quantity("5")
+	limit := quantity("20")
+	for name, gate := range map[string]v1alpha1.RolloutGate{
+		"before":    {Name: "errors", Before: &v1alpha1.GateChange{}},
+		"peers":     {Name: "errors", Peers: &v1alpha1.GateChange{}},
+		"score":     {Name: "errors", Score: &v1alpha1.GateScore{Minimum: 75}},
+		"query":     {Name: "errors", Query: &v1alpha1.GateQuery{Query: "x", Max: &limit}},
+		"own peers": {Name: "errors", Peers: &v1alpha1.GateChange{Query: "x", MaxRise: &rise}},
+	} {
+		for _, pace := range []time.Duration{5 * time.Minute, 10 * time.Minute} {
+			w := seldom(-60, pace)
+			w.also = map[string]float64{"errors": 1}
+			w.spec.Gates = []v1alpha1.RolloutGate{gate}
+			w.until("the first wave is ready", time.Hour, func(w *world) bool { return strings.Trim(w.state.Steps[:12], "r") == "" })
+			w.step()
+			if g := w.out.Status.Gates[0]; g.Verdict != v1alpha1.GateUnknown || !strings.Contains(g.Text, "12 of them are scraped seldom") {
+				t.Errorf("%s at %s, before they are scraped: %+v", name, pace, g)
+			}
+			w.want(v1alpha1.RolloutRolledBack, 4*time.Hour)
+			if w.out.Status.Wave > 1 {
+				t.Errorf("%s at %s: found in wave %d", name, pace, w.out.Status.Wave)
+			}
+		}
+	}
+	good := func(paces ...time.Duration) time.Duration {
+		w := seldom(0, paces...)
+		w.want(v1alpha1.RolloutCompleted, 8*time.Hour)
+		return w.now.Sub(monday)
+	}
+	quick := good(0)
+	if slow := good(10 * time.Minute); slow < quick+fleet.Seen(10*time.Minute) {
+		t.Errorf("quick ones take %s, those that are scraped each ten minutes %s", quick, slow)
+	}
+	// Few slow ones among many hold nobody up.
+	few := make([]time.Duration, 30)
+	few[7] = 10 * time.Minute
+	if mixed := good(few...); mixed > quick+time.Minute {
+		t.Errorf("quick ones take %s, with two slow ones among them %s", quick, mixed)
+	}
+	// Asked once, from outside: before they were scraped the answer is not known.
+	changed := []Site{{Name: "a", Online: true, Pace: 5 * time.Minute, Measures: map[string]float64{siteScore: 90}}}
+	gates := []v1alpha1.RolloutGate{{Name: "score", Score: &v1alpha1.GateScore{Minimum: 75}}}
+	for after, want := range map[time.Duration]v1alpha1.GateVerdict{2 * time.Minute: v1alpha1.GateUnknown, fleet.Seen(5 * time.Minute): v1alpha1.GatePass} {
+		if v, g := Evaluate(gates, changed, nil, nil, nil, nil, monday, 0, monday.Add(after)); v != want {
+			t.Errorf("asked after %s: %s, %+v", after, v, g)
+		}
 	}
 }

@@ -104,7 +104,7 @@ func (c *Controller) sites(list []*inventory.Site, since time.Time, now time.Tim
 		case !online && (since.IsZero() || s.LastSeen.Before(since)):
 			l.offline++
 		default:
-			out = append(out, decide.Site{Name: s.ID.Name, Labels: s.Labels, VirtualSites: s.VirtualSites, Online: online, State: decide.Ready})
+			out = append(out, decide.Site{Name: s.ID.Name, Labels: s.Labels, VirtualSites: s.VirtualSites, Online: online, State: decide.Ready, Pace: fleet.Slow(s.Interval())})
 		}
 	}
 	return out, l
@@ -123,7 +123,7 @@ func (s scope) subjects(lists ...[]string) []readings.Subject {
 	var out []readings.Subject
 	for _, name := range slices.Concat(lists...) {
 		if at := s.snapshot.Find(s.tenant, name); at >= 0 {
-			out = append(out, readings.Subject{Name: name, Born: s.snapshot.Sites[at].CreatedAt})
+			out = append(out, readings.Subject{Name: name, Born: s.snapshot.Sites[at].CreatedAt, Pace: fleet.Slow(s.snapshot.Sites[at].Interval())})
 		}
 	}
 	return out
@@ -174,7 +174,7 @@ func (c *Controller) evaluate(ctx context.Context, tenant string, g *v1alpha1.Ga
 	if len(gates) == 0 {
 		gates = defaultGates(spec)
 	}
-	q := readings.Question{Tenant: tenant, Namespace: g.Namespace, Rollout: g.Name, Gates: gates, Changed: names(changed), Peers: names(peers), Since: since}
+	q := readings.Question{Tenant: tenant, Namespace: g.Namespace, Rollout: g.Name, Gates: gates, Changed: names(changed), Peers: names(peers), Paces: decide.Paces(changed, peers), Since: since}
 	var before map[string]map[string]float64
 	var wg sync.WaitGroup
 	if spec.Since != nil {

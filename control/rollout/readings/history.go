@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -12,7 +13,6 @@ import (
 
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/fleet"
-	"muster.dev/muster/internal/promcost"
 	"muster.dev/muster/internal/promexpr"
 )
 
@@ -28,6 +28,8 @@ const (
 type Subject struct {
 	Name string
 	Born time.Time
+	// Pace of a site that is scraped once a minute or less often (fleet.Slow).
+	Pace time.Duration
 }
 
 // Before returns, by site and measure, the mean of each score between two moments (of the
@@ -103,27 +105,23 @@ func (r *Readings) means(ctx context.Context, tenant string, sites []string, win
 	return true
 }
 
-// Reach is how far back what gates' own queries give looks, by the gate's name, with the time
-// until a sample is collected and read.
+// Reach is how far back what gates' own queries give of quick sites looks, by the gate's name, with the
+// time until a sample is collected and read.
 func Reach(gates []v1alpha1.RolloutGate) map[string]time.Duration {
 	var out map[string]time.Duration
 	for i := range gates {
-		if expr, err := parse(&gates[i]); err == nil && expr != nil {
+		expr := queryOf(&gates[i])
+		if expr == "" {
+			continue
+		}
+		if back := reach(expr, 0); back > 0 {
 			if out == nil {
 				out = map[string]time.Duration{}
 			}
-			out[gates[i].Name] = promexpr.Reach(expr, lookback) + fresh
+			out[gates[i].Name] = back + fresh
 		}
 	}
 	return out
-}
-
-// parse reads the query that a gate has; nil: none.
-func parse(g *v1alpha1.RolloutGate) (parser.Expr, error) {
-	if queryOf(g) == "" {
-		return nil, nil
-	}
-	return promcost.Rule.Parse(queryOf(g), promcost.Window{})
 }
 
 // QueriesAt adds to before what the gates' queries that compare sites gave at a moment, by
@@ -131,41 +129,60 @@ func parse(g *v1alpha1.RolloutGate) (parser.Expr, error) {
 // that the query looks back further, had no such value: what there is was its predecessor's,
 // or may be in part.
 func (r *Readings) QueriesAt(ctx context.Context, tenant string, gates []v1alpha1.RolloutGate, sites []Subject, at time.Time, before map[string]map[string]float64) {
-	born := make(map[string]time.Time, len(sites))
+	of := map[string]Subject{}
+	var paces []time.Duration
 	for _, s := range sites {
-		born[s.Name] = s.Born
+		if of[s.Name] = s; !slices.Contains(paces, s.Pace) {
+			paces = append(paces, s.Pace)
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, othersLimit)
 	defer cancel()
 	var wg sync.WaitGroup
-	found, from := make([]*vector, len(gates)), make([]time.Time, len(gates))
+	found := make([]byPace, len(gates))
 	for i := range gates {
 		g := &gates[i]
-		if g.Query != nil {
+		if g.Query != nil || queryOf(g) == "" {
 			continue
 		}
-		if expr, err := parse(g); err == nil && expr != nil {
-			from[i] = at.Add(-promexpr.Reach(expr, lookback))
-			wg.Go(func() {
-				v, err := r.valueAt(ctx, tenant, queryOf(g), at)
+		wg.Go(func() {
+			v, _, err := r.atEachPace(paces, func(pace time.Duration) (*vector, error) {
+				text, back, err := paced(queryOf(g), pace)
 				if err != nil {
-					r.log.Warn("what a gate's query was can't be read", "tenant", tenant, "gate", g.Name, "err", err)
+					return nil, err
 				}
-				found[i] = v
+				return r.valueAt(ctx, tenant, text, back, at)
 			})
-		}
+			if err != nil {
+				r.log.Warn("what a gate's query was can't be read", "tenant", tenant, "gate", g.Name, "err", err)
+			}
+			found[i] = v
+		})
 	}
 	wg.Wait()
-	for i, v := range found {
-		if v == nil {
-			continue
-		}
-		for site, x := range v.sites {
-			if b, asked := born[site]; asked && !b.After(from[i]) {
-				put(before, site, gates[i].Name, x)
+	for i := range found {
+		for pace, v := range found[i] {
+			from := at.Add(-reach(queryOf(&gates[i]), pace))
+			for site, x := range v.sites {
+				if s, asked := of[site]; asked && s.Pace == pace && !s.Born.After(from) {
+					put(before, site, gates[i].Name, x)
+				}
 			}
 		}
 	}
+}
+
+// reach is how far back an expression looks at sites of a pace; 0: it is none.
+func reach(expr string, pace time.Duration) time.Duration {
+	text, back, err := paced(expr, pace)
+	if err != nil {
+		return 0
+	}
+	parsed, err := parser.ParseExpr(text)
+	if err != nil {
+		return 0 // it came out of the parser
+	}
+	return promexpr.Reach(parsed, back)
 }
 
 func put(m map[string]map[string]float64, site, measure string, x float64) {

@@ -7,16 +7,20 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/control/rollout/decide"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/promcost"
+	"muster.dev/muster/internal/promexpr"
 )
 
 // vector is the value of an expression: one a site, or one in all.
@@ -34,47 +38,108 @@ func (v *vector) of(site string) (float64, bool) {
 	return x, known
 }
 
-// query evaluates a gate's expression: once for all sites of the tenant and all rollouts
-// that have the same. What it returns is one of both, or none when it has no value.
-func (r *Readings) query(ctx context.Context, tenant string, g *v1alpha1.RolloutGate) (*vector, *decide.Outside) {
-	v, err := r.value(ctx, tenant, queryOf(g))
+// byPace are the values of an expression as it is asked of sites of each pace; 0: of quick ones.
+type byPace map[time.Duration]*vector
+
+// query evaluates a gate's expression: once for all sites of a pace of the tenant and all
+// rollouts that have the same. What it returns is one of both, or none when it has no value.
+func (r *Readings) query(ctx context.Context, q *Question, g *v1alpha1.RolloutGate) (byPace, *decide.Outside) {
+	found, slowest, err := r.atEachPace(q.paces(g), func(pace time.Duration) (*vector, error) { return r.value(ctx, q.Tenant, queryOf(g), pace) })
+	if err != nil {
+		out := unknown("the query: %v", err)
+		return nil, &out
+	}
 	var out decide.Outside
-	switch {
-	case err != nil:
-		out = unknown("the query: %v", err)
-	case v.one == nil && len(v.sites) > 0:
-		return v, nil
-	case v.one == nil:
+	switch one := found[slowest].one; {
+	case found.ofSites():
+		return found, nil
+	case one == nil:
 		out = unknown("the query has no value")
 	case g.Query == nil:
 		out = unknown("the query has one value without a site: compare sites with one each, such as by sum by (site) (…)")
 	default:
-		out = inBounds(*v.one, g.Query)
+		out = inBounds(*one, g.Query)
 	}
 	return nil, &out
 }
 
-// value is an expression's now.
-func (r *Readings) value(ctx context.Context, tenant, expr string) (*vector, error) {
-	if err := affordable(expr); err != nil {
+// paces are those at which a gate's expression has to be asked. One value in all is that of the slowest:
+// with windows in which the others have more than they need.
+func (q *Question) paces(g *v1alpha1.RolloutGate) []time.Duration {
+	of := q.Changed
+	if g.Query == nil {
+		of = slices.Concat(q.Changed, q.Peers)
+	}
+	var out []time.Duration
+	for _, name := range of {
+		if p := q.Paces[name]; !slices.Contains(out, p) {
+			out = append(out, p)
+		}
+	}
+	if len(out) == 0 {
+		out = []time.Duration{0}
+	}
+	return out
+}
+
+// atEachPace asks at the same time, and fails as one.
+func (r *Readings) atEachPace(paces []time.Duration, ask func(pace time.Duration) (*vector, error)) (found byPace, slowest time.Duration, err error) {
+	values, errs := make([]*vector, len(paces)), make([]error, len(paces))
+	var wg sync.WaitGroup
+	for i, pace := range paces {
+		wg.Go(func() { values[i], errs[i] = ask(pace) })
+	}
+	wg.Wait()
+	found = byPace{}
+	for i, pace := range paces {
+		if errs[i] != nil && pace > 0 {
+			return nil, 0, fmt.Errorf("at sites that are scraped every %s: %w", model.Duration(pace), errs[i])
+		} else if errs[i] != nil {
+			return nil, 0, errs[i]
+		}
+		found[pace], slowest = values[i], max(slowest, pace)
+	}
+	return found, slowest, nil
+}
+
+// ofSites tells whether there is a value of a site.
+func (b byPace) ofSites() bool {
+	for _, v := range b {
+		if v.one == nil && len(v.sites) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// value is an expression's now, as it is asked of sites of a pace.
+func (r *Readings) value(ctx context.Context, tenant, expr string, pace time.Duration) (*vector, error) {
+	text, back, err := paced(expr, pace)
+	if err != nil {
 		return nil, err
 	}
-	v, _, err := r.values.get(ctx, tenant+"\x00"+expr, func(ctx context.Context) (*vector, error) {
-		return r.valueAt(ctx, tenant, expr, time.Time{})
+	v, _, err := r.values.get(ctx, tenant+"\x00"+back.String()+"\x00"+text, func(ctx context.Context) (*vector, error) {
+		return r.valueAt(ctx, tenant, text, back, time.Time{})
 	})
 	return v, err
 }
 
-// affordable is an error for what may not be evaluated again and again.
-func affordable(expr string) error {
-	_, err := promcost.Rule.Parse(expr, promcost.Window{})
-	return err
+// paced is an expression as it is asked of sites of a pace, and how far back it looks for the sample of an
+// instant: as health asks about them, but that what quick ones say is fresh. An error says that it may not be
+// evaluated again and again.
+func paced(expr string, pace time.Duration) (text string, back time.Duration, err error) {
+	parsed, err := promcost.Rule.Parse(expr, promcost.Window{})
+	if err != nil || pace < fleet.Quick {
+		return expr, lookback, err
+	}
+	parsed = promexpr.Paced(parsed, pace)
+	return parsed.String(), fleet.TwoScrapes(pace), promcost.Rule.Check(parsed, promcost.Window{}) // wider windows cost more
 }
 
 // valueAt asks the store; zero: now.
-func (r *Readings) valueAt(ctx context.Context, tenant, expr string, at time.Time) (*vector, error) {
+func (r *Readings) valueAt(ctx context.Context, tenant, expr string, back time.Duration, at time.Time) (*vector, error) {
 	asked := time.Now()
-	status, body := r.o.Metrics.Value(ctx, tenant, expr, at, lookback)
+	status, body := r.o.Metrics.Value(ctx, tenant, expr, at, back)
 	v, err := decodeValue(status, body)
 	if err != nil {
 		return nil, err

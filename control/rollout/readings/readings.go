@@ -36,6 +36,9 @@ type Question struct {
 	// Changed are the wave's sites, and Peers those that they are compared with. Measures,
 	// colours and alerts are read for both, logs and webhooks are about Changed.
 	Changed, Peers []string
+	// Paces of those of them that are scraped once a minute or less often (fleet.Slow): gates' own
+	// queries are asked about them in another way.
+	Paces map[string]time.Duration
 	// Since is when the wave began; logs are counted from then on. Zero: the last hour.
 	Since time.Time
 }
@@ -113,8 +116,8 @@ const (
 	// othersLimit is how long a store or a webhook may take. Who asks does not wait for so
 	// long: it is there when they ask again.
 	othersLimit = 10 * time.Second
-	// lookback for the last sample of a series, which makes what an expression reads no
-	// older than fresh.
+	// lookback for the last sample of a series of quick sites, which makes what an expression
+	// reads no older than fresh.
 	lookback = fresh
 )
 
@@ -170,7 +173,7 @@ func (r *Readings) Read(ctx context.Context, q Question) Answer {
 		scoresErr error
 		alertsErr error
 		outside   = make([]*decide.Outside, len(q.Gates))
-		values    = make([]*vector, len(q.Gates))
+		values    = make([]byPace, len(q.Gates))
 	)
 	wg.Go(func() { scores, scoresErr = r.siteScores(ctx, q.Tenant) })
 	wg.Go(func() { alerts, alertsErr = r.firing(ctx, q.Tenant) })
@@ -178,7 +181,7 @@ func (r *Readings) Read(ctx context.Context, q Question) Answer {
 		wg.Go(func() {
 			switch g := &q.Gates[i]; {
 			case queryOf(g) != "":
-				values[i], outside[i] = r.query(ctx, q.Tenant, g)
+				values[i], outside[i] = r.query(ctx, &q, g)
 			case g.Logs != nil:
 				outside[i] = r.logs(ctx, &q, g.Logs)
 			case g.Webhook != nil:
@@ -199,7 +202,8 @@ func (r *Readings) Read(ctx context.Context, q Question) Answer {
 			s.Alerts, s.AlertsKnown = slices.Clone(alerts.Sites[name]), true
 			s.asOf(alerts.AsOf)
 		}
-		for i, v := range values {
+		for i := range values {
+			v := values[i][q.Paces[name]]
 			if x, known := v.of(name); known {
 				s.Measures[q.Gates[i].Name] = x
 				s.asOf(v.at)
