@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/storage"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -93,6 +94,10 @@ func (s *scraped) run(d time.Duration, look func(since time.Duration)) {
 			}
 			pushed := s.began.Add(since.Truncate(every))
 			s.reg.put(s.t, fleet.MetricSiteLastPush, "", id, float64(pushed.Unix()), 0) // by the gateway
+			s.reg.put(s.t, fleet.MetricSiteConnected, "", id, 1, 0)
+			if pace := fleet.Pace(every); pace > fleet.Quick {
+				s.reg.put(s.t, fleet.MetricSitePace, "", id, pace.Seconds(), 0)
+			}
 			live = append(live, wire.SiteLive{Tenant: "a", Site: site.ID.Name, Connected: true, ConnectedSince: s.began, LastHeartbeat: time.Now(), LastPush: pushed})
 		}
 		s.e.polled(poll{regional: 0, answer: wire.LiveView{Sites: live}, at: time.Now()})
@@ -195,6 +200,103 @@ func TestHowSoonAtEachPace(t *testing.T) {
 			}
 		}
 	})
+}
+
+// lived are the colours that a site had, each since when.
+type lived struct {
+	at []time.Time
+	to []fleet.Colour
+}
+
+func (c *lived) add(at time.Time, to fleet.Colour) {
+	if n := len(c.to); n == 0 || c.to[n-1] != to {
+		c.at, c.to = append(c.at, at), append(c.to, to)
+	}
+}
+
+// replayed is what a policy as the shipped one would have made of each site, page by page.
+func (s *scraped) replayed(since time.Duration) map[string]Replayed {
+	s.e.opts.StoreQueryURL = s.reg.url + "/edge/api/v1" // its own samples are all that there is
+	candidate := &v1alpha1.HealthPolicy{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Spec: specOf(s.e.opts.Shipped)}
+	out := map[string]Replayed{}
+	for after, more := "", true; more; more = after != "" {
+		x, err := s.e.TryHistory(s.t.Context(), "a", candidate, since, after)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		for _, sig := range x.Signals {
+			if sig.Err != "" || sig.SitesKnown != len(x.Sites) {
+				s.t.Errorf("signal %s: %+v", sig.Name, sig)
+			}
+		}
+		for _, r := range x.Sites {
+			out[r.Site.ID.String()] = r
+		}
+		after = x.Next
+	}
+	return out
+}
+
+// TestReplayAtEachPace: a replay of the policy in force finds the changes of colour that there were, however seldom
+// the sites are scraped, and ends with what is known now.
+func TestReplayAtEachPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScraped(t, 15*time.Second, time.Minute, 2*time.Minute, 5*time.Minute, 10*time.Minute)
+		s.lose = func(site string, scrape int) bool { return s.intervals[site] > fleet.Quick && scrape%7 == 5 }
+		s.run(time.Hour, func(time.Duration) {})
+		live := map[string]*lived{}
+		began := time.Now()
+		s.run(150*time.Minute, func(since time.Duration) {
+			if s.temp = 10; since > 100*time.Minute && since < 140*time.Minute {
+				s.temp = 100
+			}
+			for id := range s.intervals {
+				if live[id] == nil {
+					live[id] = &lived{}
+				}
+				site, _, _ := strings.Cut(id, "/")
+				live[id].add(time.Now(), s.e.View().Find(site, strings.TrimPrefix(id, "a/")).State.Colour)
+			}
+		})
+		for id, r := range s.replayed(time.Since(began)) {
+			would := &lived{}
+			would.add(began, r.WouldBegin.To)
+			for _, c := range r.Would {
+				would.add(c.At, c.To)
+			}
+			if !slices.Equal(would.to, live[id].to) || len(would.to) != 3 {
+				t.Errorf("%s would have been %v at %v, was %v", id, would.to, would.at, live[id].to)
+				continue
+			}
+			for i, at := range would.at[1:] {
+				if d := live[id].at[i+1].Sub(at).Abs(); d > 3*time.Minute {
+					t.Errorf("%s would have been %s %s apart from when it was", id, would.to[i+1], d)
+				}
+			}
+		}
+	})
+}
+
+// TestReplayOfAnotherPace: what a site sent when it was scraped more often, or less, than now is read as it was
+// then.
+func TestReplayOfAnotherPace(t *testing.T) {
+	for _, c := range []struct{ was, is time.Duration }{{10 * time.Minute, 15 * time.Second}, {15 * time.Second, 10 * time.Minute}, {5 * time.Minute, 10 * time.Minute}, {10 * time.Minute, 2 * time.Minute}} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newScraped(t, c.was)
+			s.run(3*time.Hour, func(time.Duration) {})
+			site, other := *s.list[0], newScraped(t, c.is)
+			site.Policies = other.list[0].Policies
+			s.list = []*inventory.Site{&site}
+			s.inv.set(s.list, nil, site.Policies)
+			s.intervals[site.ID.String()] = c.is
+			s.reg.put(t, fleet.MetricSitePace, "", site.ID.String(), math.Float64frombits(value.StaleNaN), 0)
+			s.run(90*time.Minute, func(time.Duration) {})
+			r := s.replayed(200 * time.Minute)[site.ID.String()]
+			if r.WouldBegin.To != fleet.Green || len(r.Would) > 0 {
+				t.Errorf("%s, now %s: begins %+v, %+v", c.was, c.is, r.WouldBegin, r.Would)
+			}
+		})
+	}
 }
 
 // TestOnePaceAsksOnce: a fleet of one pace is asked as many queries as ever; of several, those that look alike once.

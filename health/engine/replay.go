@@ -85,7 +85,6 @@ func (e *Engine) TryHistory(caller context.Context, tenant string, candidate *v1
 	h := &history{e: e, tenant: tenant, tick: e.opts.Tick}
 	h.times(e.now(), since)
 	out := &Replay{From: h.at(0), To: h.at(h.n - 1), Step: h.step}
-	var policies []*policy
 	for _, j := range c.sites {
 		if c.after[j].plain() != c.candidate {
 			continue
@@ -98,9 +97,6 @@ func (e *Engine) TryHistory(caller context.Context, tenant string, candidate *v1
 		case len(h.sites) < replaySites:
 			h.sites = append(h.sites, v.Sites[j])
 			h.of = append(h.of, c.after[j])
-			if !slices.Contains(policies, c.after[j]) {
-				policies = append(policies, c.after[j])
-			}
 		}
 	}
 	if len(h.sites) == 0 {
@@ -109,9 +105,13 @@ func (e *Engine) TryHistory(caller context.Context, tenant string, candidate *v1
 	if out.Done += len(h.sites); out.Done < out.Total {
 		out.Next = h.sites[len(h.sites)-1].ID.Name
 	}
-	h.plan = e.planOnce(policies)
 	ctx, cancel := context.WithTimeout(caller, tryFor)
 	defer cancel()
+	if err := h.askPaces(ctx); err != nil {
+		return nil, err
+	}
+	policies := h.variants(c)
+	h.plan = e.planOnce(policies)
 	if err := h.ask(ctx); err != nil {
 		return nil, err
 	}
@@ -126,6 +126,14 @@ func (e *Engine) TryHistory(caller context.Context, tenant string, candidate *v1
 	}
 	out.Signals = h.plan.binding(policies[0]).stats(func(s *SignalStat, q int) { s.Err = h.errs[q] })
 	for i := range out.Signals {
+		for _, p := range policies { // what fails at one pace alone
+			b := h.plan.binding(p)
+			if q := b.query[i]; out.Signals[i].Err == "" && q >= 0 {
+				out.Signals[i].Err = h.errs[q]
+			} else if out.Signals[i].Err == "" {
+				out.Signals[i].Err = b.err[i]
+			}
+		}
 		for _, r := range out.Sites {
 			if r.Last.Signals[i].Known {
 				out.Signals[i].SitesKnown++
@@ -144,8 +152,11 @@ type history struct {
 	step   time.Duration
 	n      int
 	sites  []*Site
-	of     []*policy
-	plan   *plan
+	of     []*policy // of each site, as it is scraped now
+	// Of each site and point, how often it was scraped then, and the policy for that.
+	pace [][]time.Duration
+	then [][]*policy
+	plan *plan
 	// Of each query, and after them of the recorded colours and streams, at site·n + point.
 	value [][]float64
 	have  [][]bool
@@ -168,6 +179,74 @@ func (h *history) at(i int) time.Time { return h.start.Add(time.Duration(i) * h.
 // colourQuery reads the recorded colours.
 const colourQuery = "max by (tenant, site) (" + fleet.MetricSiteColour + ")"
 
+// paceQuery reads how seldom a site was scraped, in seconds: 0 where the gateway wrote of it, and not that.
+const paceQuery = "max by (tenant, site) (" + fleet.MetricSitePace + ") or max by (tenant, site) (0 * " + fleet.MetricSiteConnected + ")"
+
+// only chooses the sites of the history.
+func (h *history) only() (*labels.Matcher, map[string]int) {
+	names, at := make([]string, len(h.sites)), make(map[string]int, len(h.sites))
+	for i, s := range h.sites {
+		names[i], at[s.ID.Name] = regexp.QuoteMeta(s.ID.Name), i
+	}
+	return labels.MustNewMatcher(labels.MatchRegexp, fleet.SeriesSite, strings.Join(names, "|")), at
+}
+
+// askPaces asks the store how often the sites were scraped: a policy of now may scrape them more often, or less.
+// Where nothing is on record they are taken to have been as they were before, and at the beginning as they are now.
+func (h *history) askPaces(ctx context.Context) error {
+	expr, err := parser.ParseExpr(paceQuery)
+	if err != nil {
+		return err
+	}
+	only, at := h.only()
+	promexpr.Narrow(expr, only)
+	h.value, h.have = [][]float64{make([]float64, len(h.sites)*h.n)}, [][]bool{make([]bool, len(h.sites)*h.n)}
+	if err := h.askOne(ctx, 0, expr.String(), at); err != nil {
+		return fmt.Errorf("%w: %w", ErrStore, err)
+	}
+	h.pace = make([][]time.Duration, len(h.sites))
+	for site := range h.sites {
+		now := paceOf(h.sites[site].Site)
+		was := now
+		h.pace[site] = make([]time.Duration, h.n)
+		for i := range h.n {
+			if h.have[0][site*h.n+i] {
+				// Up to a minute, whatever of that it was, is asked as now if that is so now.
+				was = fleet.Slow(time.Duration(h.value[0][site*h.n+i]) * time.Second)
+				if was == 0 && now <= fleet.Quick {
+					was = now
+				}
+			}
+			h.pace[site][i] = was
+		}
+	}
+	return nil
+}
+
+// variants are the policies of all paces that occur, those of now first.
+func (h *history) variants(c *cast) []*policy {
+	var out []*policy
+	add := func(p *policy) *policy {
+		if !slices.Contains(out, p) {
+			out = append(out, p)
+		}
+		return p
+	}
+	h.then = make([][]*policy, len(h.sites))
+	for site, p := range h.of {
+		add(p)
+		by := map[time.Duration]*policy{}
+		h.then[site] = make([]*policy, h.n)
+		for i, pace := range h.pace[site] {
+			if by[pace] == nil {
+				by[pace] = add(c.at(p, h.sites[site].Site, pace))
+			}
+			h.then[site][i] = by[pace]
+		}
+	}
+	return out
+}
+
 // recorded is how far apart a gateway's records of streams and pushes are.
 const recorded = 15 * time.Second
 
@@ -180,12 +259,7 @@ func streamQuery(patience time.Duration) string {
 // ask asks the store for everything. What fails of the policy's queries is noted; a query
 // that would be too dear over this time is an error.
 func (h *history) ask(ctx context.Context) error {
-	names := make([]string, len(h.sites))
-	at := make(map[string]int, len(h.sites))
-	for i, s := range h.sites {
-		names[i], at[s.ID.Name] = regexp.QuoteMeta(s.ID.Name), i
-	}
-	only := labels.MustNewMatcher(labels.MatchRegexp, fleet.SeriesSite, strings.Join(names, "|"))
+	only, at := h.only()
 	texts := make([]string, 0, len(h.plan.queries)+2)
 	over := promcost.Window{Span: h.at(h.n - 1).Sub(h.start), Step: h.step}
 	for q := range h.plan.queries {
@@ -241,7 +315,7 @@ func (h *history) streams() int { return len(h.plan.queries) + 1 }
 func (h *history) askOne(ctx context.Context, q int, text string, at map[string]int) error {
 	seconds := func(t time.Time) string { return strconv.FormatFloat(float64(t.UnixMilli())/1000, 'f', 3, 64) }
 	form := url.Values{"query": {text}, "start": {seconds(h.start)}, "end": {seconds(h.at(h.n - 1))}, "step": {strconv.FormatFloat(h.step.Seconds(), 'f', 3, 64)}}
-	if q < len(h.plan.queries) {
+	if h.plan != nil && q < len(h.plan.queries) {
 		h.plan.queries[q].within(form)
 	}
 	var m model.Matrix
@@ -316,6 +390,7 @@ func (h *history) replay(site int) (begin Recolour, changes []Recolour, last hea
 		if i < h.n-1 && h.at(i).Before(h.sites[site].CreatedAt) {
 			continue // of another site that had the name
 		}
+		b = h.plan.binding(h.then[site][i])
 		h.read(&r, b, site, i)
 		until := h.at(i).Add(h.step)
 		for at := h.at(i); at.Before(until); at = at.Add(h.tick) {
@@ -376,7 +451,7 @@ func (h *history) link(site, point int) health.Link {
 	switch {
 	case h.value[streams][at] >= 0.5: // 0 without an answer
 		return health.LinkUp
-	case !h.streamed(site) && young(h.e.opts.patience(h.sites[site].Site)), young(h.e.opts.Patience + recorded):
+	case !h.streamed(site) && young(h.e.opts.patienceAt(h.pace[site][point])), young(h.e.opts.Patience + recorded):
 		return health.LinkUp
 	case h.have[streams][at]:
 		return health.LinkDown

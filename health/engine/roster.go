@@ -205,12 +205,11 @@ func (r *rosters) variant(out *roster, p *policy, site *inventory.Site, now time
 			}
 		}
 	}
-	return r.with(out, p, in, site)
+	return r.with(out, p, in, site, paceOf(site))
 }
 
-// with is a policy with overrides, at a site's pace.
-func (r *rosters) with(out *roster, p *policy, in []*v1alpha1.SignalOverride, site *inventory.Site) *policy {
-	pace := paceOf(site)
+// with is a policy with overrides that are in force for a site, at a pace.
+func (r *rosters) with(out *roster, p *policy, in []*v1alpha1.SignalOverride, site *inventory.Site, pace time.Duration) *policy {
 	if len(in) == 0 && pace == 0 {
 		return p
 	}
@@ -232,7 +231,7 @@ func (r *rosters) with(out *roster, p *policy, in []*v1alpha1.SignalOverride, si
 		next, err := v.model.With(changes(o))
 		if err != nil { // tried by modelOf; two together may make good and bad equal
 			r.e.log.Warn("overrides of a health policy can't be used together", "tenant", p.Tenant, "policy", p.Name, "site", site.ID, "err", err)
-			return r.with(out, p, nil, site)
+			return r.with(out, p, nil, site, pace)
 		}
 		v.model = next
 	}

@@ -147,6 +147,21 @@ type cast struct {
 	sites         []int     // positions of those for which something changes
 	before, after []*policy // of each site
 	plan          *plan
+
+	variants *rosters
+	of       *roster // that has them
+}
+
+// at is a policy of the cast as it is for a site at another pace.
+func (c *cast) at(p *policy, site *inventory.Site, pace time.Duration) *policy {
+	if p.pace == pace {
+		return p
+	}
+	base := p
+	if p.base != nil {
+		base = p.base
+	}
+	return c.variants.with(c.of, base, p.overrides, site, pace)
 }
 
 func (e *Engine) cast(v *View, tenant string, hp *v1alpha1.HealthPolicy) (*cast, error) {
@@ -165,7 +180,7 @@ func (e *Engine) cast(v *View, tenant string, hp *v1alpha1.HealthPolicy) (*cast,
 	now := e.now()
 	current := r.cast(v.Snapshot, now)
 	next := &roster{Snapshot: v.Snapshot}
-	out := &cast{candidate: p, before: make([]*policy, len(v.Sites)), after: make([]*policy, len(v.Sites))}
+	out := &cast{candidate: p, variants: r, of: next, before: make([]*policy, len(v.Sites)), after: make([]*policy, len(v.Sites))}
 	all := []*policy{p}
 	use := func(p *policy, site *inventory.Site) *policy {
 		if p.plain() == nil {
