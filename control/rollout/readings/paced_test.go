@@ -1,7 +1,9 @@
 package readings_test
 
 import (
+	"maps"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -18,16 +20,19 @@ import (
 // scraped puts what sites send, each at its interval, the last scrape just before the next is due.
 func (w *world) scraped(now time.Time, intervals map[string]time.Duration) (paces map[string]time.Duration) {
 	paces = map[string]time.Duration{}
+	at := map[time.Time][]string{}
 	for site, every := range intervals {
 		if p := fleet.Slow(every); p > 0 {
 			paces[site] = p
 		}
-		for at := now.Add(-2 * time.Hour).Truncate(every).Add(every - time.Second); !at.After(now); at = at.Add(every) {
-			if now.Sub(at) < every-5*time.Second { // the next is on its way
-				break
-			}
-			w.put("load", site, 7, at)
-			w.put("errors_total", site, 3*float64(at.Unix()), at)
+		for t := now.Add(5*time.Second - every); now.Sub(t) < 2*time.Hour; t = t.Add(-every) {
+			at[t] = append(at[t], site)
+		}
+	}
+	for _, t := range slices.SortedFunc(maps.Keys(at), time.Time.Compare) {
+		for _, site := range at[t] {
+			w.put("load", site, 7, t)
+			w.put("errors_total", site, 3*float64(t.Unix()), t)
 		}
 	}
 	return paces
