@@ -289,7 +289,9 @@ func TestReplayOfAnotherPace(t *testing.T) {
 			s.list = []*inventory.Site{&site}
 			s.inv.set(s.list, nil, site.Policies)
 			s.intervals[site.ID.String()] = c.is
-			s.reg.put(t, fleet.MetricSitePace, "", site.ID.String(), math.Float64frombits(value.StaleNaN), 0)
+			if fleet.Pace(c.is) <= fleet.Quick {
+				s.reg.put(t, fleet.MetricSitePace, "", site.ID.String(), math.Float64frombits(value.StaleNaN), 0)
+			}
 			s.run(90*time.Minute, func(time.Duration) {})
 			r := s.replayed(200 * time.Minute)[site.ID.String()]
 			if r.WouldBegin.To != fleet.Green || len(r.Would) > 0 {
