@@ -71,6 +71,69 @@ test.describe("fleet", () => {
     await expect.poll(colours).toBeGreaterThan(4);
   });
 
+  test("towns have their names once the map is near, and stand where they are", async ({ page }) => {
+    interface Drawn {
+      name: string;
+      /** The town's dot; none where a marker is over it. */
+      dot?: [number, number];
+    }
+    await page.addInitScript(() => {
+      const all = window as unknown as { drawn: Drawn[] };
+      all.drawn = [];
+      const proto = CanvasRenderingContext2D.prototype;
+      const { arc, fillText, fillRect } = proto;
+      let dot: [number, number] | undefined;
+      proto.fillRect = function (x, y, w, h) {
+        if (x === 0 && y === 0 && w === this.canvas.width && h === this.canvas.height) all.drawn = []; // the map begins anew
+        fillRect.call(this, x, y, w, h);
+      };
+      proto.arc = function (x, y, r, ...angles) {
+        if (r < 2) dot = [x, y];
+        arc.call(this, x, y, r, ...angles);
+      };
+      proto.fillText = function (name, x, y) {
+        if (this.textAlign === "left") all.drawn.push({ name, ...(dot && { dot }) }); // countries' names are in the middle of them
+        dot = undefined;
+        fillText.call(this, name, x, y);
+      };
+    });
+    type Town = [name: string, latitude: number, longitude: number, thousands: number];
+    const gazetteer: Town[] = [];
+    page.on("response", async (r) => {
+      if (/\/assets\/(cities|towns)-\w+\.json$/.test(r.url())) for (const t of (await r.json()) as Town[]) gazetteer.push(t);
+    });
+    const drawn = () => page.evaluate(() => (window as unknown as { drawn: Drawn[] }).drawn);
+    await login(page);
+    const place = (await sites(page)).find((s) => s.place && (!MOCK || s.name === "paris-01"))!;
+    await page.goto(`/?q=${encodeURIComponent(`name=${place.name} tenant=${place.tenant}`)}`);
+    await expect(page.locator("[data-mark]")).toHaveCount(1);
+    let least = Infinity;
+    for (let i = 0; i < 3; i++) {
+      await expect.poll(async () => (await drawn()).length, { timeout: 60_000 }).toBeGreaterThan(2); // outlines and towns are megabytes to be cut up
+      let towns: Drawn[] = [];
+      await expect.poll(async () => JSON.stringify(towns) === JSON.stringify((towns = await drawn()))).toBe(true); // it has come to rest
+      const known = towns.map(({ name, dot }) => {
+        const far = (t: Town) => Math.hypot(t[1] - place.place!.latitude, t[2] - place.place!.longitude);
+        const [, latitude, longitude, thousands] = gazetteer.filter((t) => t[0] === name).sort((a, b) => far(a) - far(b))[0]!;
+        const s = Math.sin((latitude * Math.PI) / 180);
+        return { name, dot, thousands, x: longitude / 360, y: -Math.log((1 + s) / (1 - s)) / (4 * Math.PI) };
+      });
+      const dots = known.filter((t) => t.dot).sort((a, b) => a.x - b.x);
+      const [west, east] = [dots[0]!, dots.at(-1)!];
+      const scale = (east.dot![0] - west.dot![0]) / (east.x - west.x); // as wide as the whole world would be
+      for (const t of dots) {
+        expect(Math.abs(t.dot![0] - west.dot![0] - scale * (t.x - west.x)), t.name).toBeLessThan(2);
+        expect(Math.abs(t.dot![1] - west.dot![1] - scale * (t.y - west.y)), t.name).toBeLessThan(2);
+      }
+      least = Math.min(least, ...known.map((t) => t.thousands));
+      await page.getByRole("button", { name: "Zoom in" }).click();
+    }
+    expect(least).toBeLessThan(60); // thousands of people: a town and no city
+    // On the whole world they would be noise.
+    for (let i = 0; i < 20; i++) await page.getByRole("button", { name: "Zoom out" }).click();
+    await expect.poll(async () => (await drawn()).length).toBe(0);
+  });
+
   test("the legend counts, and filters list, map and address", async ({ page }) => {
     await login(page);
     await expect(page.locator("[data-site]").first()).toBeVisible();
