@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"muster.dev/muster/alerting/amclient"
+	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/timeline"
 	"muster.dev/muster/internal/wire"
 )
@@ -127,7 +128,7 @@ func (s *State) silenced(x *amclient.Silence, tenant, who string, ended bool) {
 		matchers += m.String()
 	}
 	e.Object = "Silence/" + x.ID
-	e.After, e.Text = "silenced", fmt.Sprintf("silenced until %s: %s (%s)", x.EndsAt.UTC().Format("2006-01-02 15:04 MST"), matchers, x.Comment)
+	e.After, e.Text = "silenced", fmt.Sprintf("silenced until %s: %s (%s)", fleet.Moment(x.EndsAt), matchers, x.Comment)
 	if ended {
 		e.Before, e.After, e.Text = "silenced", "ended", fmt.Sprintf("silence ended: %s (%s)", matchers, x.Comment)
 	}

@@ -165,7 +165,7 @@ func (t *siteTeller) maintenance(s *v1alpha1.Site, before, is *toldSite) {
 	m := s.Status.Maintenance
 	text := "maintenance: " + is.Maintenance
 	if m.Until != nil {
-		text += ", until " + m.Until.UTC().Format("2006-01-02 15:04 MST")
+		text += ", until " + fleet.Moment(m.Until.Time)
 	}
 	e := t.say(wire.EventMaintenance, "", "maintenance", text)
 	if m.Window == "" {

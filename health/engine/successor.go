@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"muster.dev/muster/health"
+	"muster.dev/muster/internal/fleet"
 )
 
 // A site that is deleted and registered again is another site, mostly another machine: its
@@ -37,11 +38,9 @@ func (b *binding) withhold(r *health.Readings, m *memory, now time.Time) {
 		if i == b.model.Uplink() || !rd.Known || !now.Before(until) || own && b.model.Signals[i].Score(rd.Value) >= 1 {
 			continue
 		}
-		*rd = health.Reading{Err: "the name was another site's until " + clock(m.before) + ", and until " + clock(until) + " this may be its doing"}
+		*rd = health.Reading{Err: "the name was another site's until " + fleet.Moment(m.before) + ", and until " + fleet.Moment(until) + " this may be its doing"}
 	}
 	for i := range r.Packs {
 		r.Packs[i] = r.Packs[i] && (own || !now.Before(m.before.Add(b.packReach[i])))
 	}
 }
-
-func clock(t time.Time) string { return t.UTC().Format("15:04:05 MST") }

@@ -109,7 +109,7 @@ func (d *doubt) words(of int) string {
 	}
 	when := "until {they} {have} been ready for a while"
 	if !d.until.IsZero() {
-		when = "until " + d.until.UTC().Format("15:04 UTC")
+		when = "until " + fleet.Moment(d.until)
 	}
 	return " " + countedOf(len(d.sites), of, "{have} just changed, and what {they} {show} may be of the update itself "+when+"; that holds.")
 }

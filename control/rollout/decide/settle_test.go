@@ -270,7 +270,7 @@ func TestWhoIsInDoubt(t *testing.T) {
 	if want := []float64{0, 0, -9.9, -9.9, -50, -50, 0, 0, -5, 0, -30, -30}; !slices.Equal(by, want) || list[4] != was {
 		t.Errorf("without them %v, want %v, and the list as it was", by, want)
 	}
-	if text := d.words(30); text != " 3 of 30 sites have just changed, and what they show may be of the update itself until 09:09 UTC; that holds." {
+	if text := d.words(30); text != " 3 of 30 sites have just changed, and what they show may be of the update itself until "+monday.Format(time.DateOnly)+" 09:09 UTC; that holds." {
 		t.Error(text)
 	}
 	s := &subject{s: &Site{}, from: monday.Add(-4 * time.Minute), ready: monday.Add(-11 * time.Minute)}

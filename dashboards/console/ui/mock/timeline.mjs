@@ -41,7 +41,7 @@ export class MockTimeline {
     if (n > 0) {
       add({ time: now - 3 * HOUR, kind: "policy", object: "HealthPolicy/strict", by: "grace@example.com", text: "HealthPolicy strict was edited: signals, siteSelector", after: "edited", link: "/policies?tenant=acme" });
       add({ time: now - 27 * HOUR, kind: "policy", namespace: "shared", object: "VirtualSite/all-eu", virtualSites: ["shared/all-eu"], by: "ada@example.com", text: "VirtualSite shared/all-eu was edited: siteSelector", after: "edited", link: "/virtual-sites/shared/all-eu?tenant=acme" });
-      add({ time: now - 2 * HOUR, kind: "silence", object: "Silence/1", by: "ada@example.com", text: 'silenced until 18:00 UTC: alertname="PodCrashLooping" (known, the vendor looks at it: OPS-4802)', after: "silenced", link: "/alerts?tenant=acme" });
+      add({ time: now - 2 * HOUR, kind: "silence", object: "Silence/1", by: "ada@example.com", text: `silenced until ${new Date(now + 5 * HOUR).toISOString().slice(0, 16).replace("T", " ")} UTC: alertname="PodCrashLooping" (known, the vendor looks at it: OPS-4802)`, after: "silenced", link: "/alerts?tenant=acme" });
       add({ time: now - 49 * HOUR, kind: "rollout", severity: "warning", namespace: "shop", object: "Rollout/web-5b21c9d0", virtualSites: ["shared/all-eu"], by: "grace@example.com", text: "rollout shop/web-5b21c9d0: paused", after: "Paused", link: "/rollouts/shop/web-5b21c9d0?tenant=acme" });
     }
     this.events.sort((a, b) => (a.id < b.id ? 1 : -1));

@@ -2,7 +2,7 @@ import { Link } from "wouter";
 import type { TimelineEvent } from "../api/types";
 import { byDay, kindName } from "../lib/timeline";
 import { sitePath } from "../lib/site";
-import { formatAbsolute, formatClock } from "../lib/time";
+import { formatAbsolute, formatClock, zoned } from "../lib/time";
 import { SeverityMark } from "./severity";
 import { useNow } from "./time";
 
@@ -43,7 +43,7 @@ function Row({ event: e, showSite }: { event: TimelineEvent; showSite: boolean }
             <Link href={sitePath({ tenant: e.tenant, name: e.site })}>{e.site}</Link>{" "}
           </>
         )}
-        {e.text}
+        {zoned(e.text)}
         {e.by && <span className="muted"> · {e.by}</span>}
       </span>
     </li>

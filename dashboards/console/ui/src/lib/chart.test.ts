@@ -3,7 +3,7 @@ import type { TimelineEvent } from "../api/types";
 import { bandsOf, dashOf, firingBands, scaleOf, textOf, unionOf } from "./chart";
 import { marksOf } from "./marks";
 import { completionOf, metricsOf, placeOf, seriesName, unitOf, wayOut } from "./promql";
-import { formatAbsolute, formatClock, formatDay, formatDayClock } from "./time";
+import { formatAbsolute, formatClock, formatDay, formatDayClock, zoned } from "./time";
 import { setZone } from "./zone";
 
 describe("charts", () => {
@@ -101,5 +101,10 @@ describe("one zone", () => {
     expect(formatDay(t, Date.parse("2026-03-05T00:00:01Z"))).toBe("Yesterday");
     expect(formatDay(t, Date.parse("2026-03-04T23:59:59Z"))).toBe("Today");
     expect(formatDay(Date.parse("2026-02-01T00:00:00Z"), t)).toContain("February 2026");
+  });
+  it("finds the moments in a server's text, and nothing else", () => {
+    setZone("UTC");
+    expect(zoned("silenced until 2026-03-04 17:05 UTC: x, and until 2026-03-05 00:00 UTC (y)")).toMatch(/^silenced until 4 Mar 2026,? 17:05 UTC: x, and until 5 Mar 2026,? 00:00 UTC \(y\)$/);
+    for (const other of ["at 17:05 UTC", "2026-03-04 25:05 UTC", "2026-13-04 17:05 UTC", "2026-03-04 17:05 CET", "12026-03-04 17:05 UTC", "2026-03-04T17:05:00Z"]) expect(zoned(other)).toBe(other);
   });
 });

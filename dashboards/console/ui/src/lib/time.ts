@@ -22,6 +22,7 @@ function inZone(options: Intl.DateTimeFormatOptions): (t: number) => string {
 
 const clockParts = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" } as const;
 const absolute = inZone({ day: "numeric", month: "short", year: "numeric", ...clockParts, second: "2-digit", timeZoneName: "short" });
+const moment = inZone({ day: "numeric", month: "short", year: "numeric", ...clockParts, timeZoneName: "short" });
 const clock = inZone({ ...clockParts, second: "2-digit" });
 const clockShort = inZone(clockParts);
 const dayAndClock = inZone({ day: "numeric", month: "short", ...clockParts });
@@ -69,6 +70,17 @@ export function formatDay(t: number, now: number): string {
   const day = isoDay(t);
   if (day === isoDay(now)) return "Today";
   return day === isoDay(now - DAY) ? "Yesterday" : dayName(t);
+}
+
+/**
+ * A text as a server made it for readers in all zones, with its moments, such as 2026-11-28 04:10 UTC, in
+ * the console's. What else may look like one, in a name or a comment, is then shown in that zone too.
+ */
+export function zoned(text: string): string {
+  return text.replace(/\b(\d{4}-\d\d-\d\d) ([01]\d|2[0-3]):([0-5]\d) UTC\b/g, (said, day: string, hour: string, minute: string) => {
+    const t = Date.parse(`${day}T${hour}:${minute}Z`);
+    return Number.isNaN(t) ? said : moment(t);
+  });
 }
 
 export const formatClock = (t: number): string => clock(t);

@@ -9,7 +9,7 @@ import { colourName } from "../lib/colour";
 import { formatCount, formatScore, plural } from "../lib/format";
 import { changed, changesOf, type Edits, faultOf, patchCommand } from "../lib/policy";
 import { sitePath } from "../lib/site";
-import { formatAbsolute, parseTime } from "../lib/time";
+import { formatAbsolute, parseTime, zoned } from "../lib/time";
 
 interface Props {
   detail: HealthPolicyDetail;
@@ -138,7 +138,7 @@ function TrialResult({ trial: t, asking, evaluations: [worse, better] }: { trial
       )}
       {failing.map((s) => (
         <p key={s.name} className="fault">
-          {s.name}: {s.error}
+          {s.name}: {zoned(s.error ?? "")}
         </p>
       ))}
       {t.results.length > 0 && (

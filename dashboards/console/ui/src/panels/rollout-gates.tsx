@@ -5,7 +5,7 @@ import { Ago } from "../components/time";
 import { DASH, formatCount } from "../lib/format";
 import { hasEnded } from "../lib/rollouts";
 import { sitePath } from "../lib/site";
-import { formatDuration } from "../lib/time";
+import { formatDuration, zoned } from "../lib/time";
 
 /** What the gates of the current wave say, on what evidence. */
 export function RolloutGates({ rollout: r }: { rollout: RolloutDetail }) {
@@ -39,7 +39,7 @@ export function RolloutGates({ rollout: r }: { rollout: RolloutDetail }) {
                     <Verdict verdict={g.verdict} />
                   </td>
                   <td data-label="Reading" className="why-cell">
-                    {g.text}
+                    {zoned(g.text)}
                     {(g.value || g.limit) && (
                       <div className="muted small">
                         measured {g.value || DASH}
@@ -105,7 +105,7 @@ export function RolloutDecisions({ rollout: r }: { rollout: RolloutDetail }) {
           {[...r.decisions].reverse().map((d, i) => (
             <li key={r.decisions.length - i} data-what={d.what} className={/Fail|Roll|Abort/.test(d.what) ? "bad" : /Pass|Complete/.test(d.what) ? "good" : undefined}>
               <div>
-                <strong>{d.text || d.what}</strong>
+                <strong>{zoned(d.text || d.what)}</strong>
               </div>
               <div className="muted small">
                 <Ago time={d.at} /> · <code>{d.what}</code>

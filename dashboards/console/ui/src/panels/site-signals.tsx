@@ -6,6 +6,7 @@ import { Ago } from "../components/time";
 import { dimensionName, DIMENSIONS } from "../lib/colour";
 import { signalPath, type SiteRef } from "../lib/site";
 import { DASH, doNotApply, formatValue, plural } from "../lib/format";
+import { zoned } from "../lib/time";
 
 const COLUMNS = 7;
 
@@ -123,7 +124,7 @@ function Row({ signal: s, site }: { signal: Signal; site: SiteRef }) {
             </span>
           )}
         </span>
-        {s.applies && s.error ? <div className="error small">{s.error}</div> : s.source && <div className="muted small source">{s.source}</div>}
+        {s.applies && s.error ? <div className="error small">{zoned(s.error)}</div> : s.source && <div className="muted small source">{s.source}</div>}
       </td>
       <td className="num" data-label="Value">{s.known ? <b>{formatValue(s.value, s.unit)}</b> : <span className="muted">{!s.applies ? `no ${s.pack} here` : s.error ? "failed" : "no data"}</span>}</td>
       <td className="nowrap" data-label="Score">
