@@ -53,9 +53,9 @@ for (const [route, { address }] of Object.entries(EXAMPLES)) {
     for (const t of [...here, ...utc]) expect(t).not.toMatch(/\d\s?[AaPp]\.?[Mm]\b/);
     expect([...new Set(zones(here))].filter((z) => z !== "GMT+4:30")).toEqual([]);
     expect([...new Set(zones(utc))].filter((z) => z !== "UTC")).toEqual([]);
-    // Each time of day moves by as much as the zones are apart; what was told in seconds may have moved on a little.
-    const moved = new Set(clocks(utc).flatMap((m) => [m - 1, m, m + 1].map((x) => (x + AHEAD + 1440) % 1440)));
-    expect(clocks(here).filter((m) => !moved.has(m))).toEqual([]);
+    // Each time of day moves by as much as the zones are apart; what ends now has moved on meanwhile, by minutes on a busy machine.
+    const moved = clocks(utc).map((m) => m + AHEAD);
+    expect(clocks(here).filter((h) => !moved.some((m) => (h - m + 2885) % 1440 <= 10))).toEqual([]);
   });
 }
 
