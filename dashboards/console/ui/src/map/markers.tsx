@@ -49,7 +49,8 @@ export function markOf(id: string, x: number, y: number, sites: readonly Spot[],
 export const compareMarks = (a: Mark, b: Mark): number =>
   colourRank(a.worst) - colourRank(b.worst) || b.sites.length - a.sites.length || (a.id < b.id ? -1 : 1);
 
-export const clusterSize = (n: number): number => Math.min(54, 30 + 6 * Math.log10(n) * 2);
+/** Across, in pixels. Two clusters are CLUSTER_RADIUS apart at least, so that none as large as this covers its neighbour's figure. */
+export const clusterSize = (n: number): number => Math.min(44, 30 + 12 * Math.log10(n));
 
 /** How many are of what, where that is not health. */
 const kindsText = (m: Mark, p: Paint): string => p.kinds.flatMap((k, i) => (m.kinds[i]! > 0 ? `${formatCount(m.kinds[i]!)} ${k.label}` : [])).join(", ");
