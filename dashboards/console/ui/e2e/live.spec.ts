@@ -59,6 +59,7 @@ test("connectivity: from a group to its links, to one link", async ({ page }) =>
   await page.locator("[data-regional] [data-group] a").first().click();
   await expect(page).toHaveURL(/\/connectivity\?q=regional%3D/);
   await expect(page.locator("[data-ready]")).toContainText(/links?, as of/);
+  await expect(page.locator("[data-link] [data-label=Regional]").filter({ hasText: "–" })).toHaveCount(0); // the list is the group's
   await page.locator("[data-link] a").first().click();
   await expect(page.getByRole("heading", { level: 1 })).toContainText("↔");
   await expect(page.locator("[data-chart=round-trip] .chart")).toBeVisible();
