@@ -97,7 +97,7 @@ test-grafana: $(GRAFANA)/node_modules/.package-lock.json ## Test Grafana's plugi
 test-ui: $(UI)/node_modules/.package-lock.json tools-chromium ## Run the console's own tests, in Chromium against a mock of the API
 	@cd $(UI) && npm test --silent && npm run e2e --silent
 
-FLEET := MUSTER_E2E=1 $(GO) test -count=1 -timeout 30m -v ./e2e
+FLEET := MUSTER_E2E=1 $(GO) test -count=1 -timeout 45m -v ./e2e
 test-e2e: build tools-chromium ## Start the demo and drive it: health, faults, kill -9, the page
 	@echo "== the whole fleet"
 	@$(FLEET) || { echo "== the whole fleet failed, see above; once more, on a fleet of its own"; $(FLEET) && echo "== TestFleet passed at the second try only, so it is a bug to mend (in the test or in what it tests)"; }
