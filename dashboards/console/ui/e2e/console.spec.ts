@@ -71,7 +71,7 @@ test.describe("fleet", () => {
     await expect.poll(colours).toBeGreaterThan(4);
   });
 
-  test("towns have their names once the map is near, and stand where they are", async ({ page }) => {
+  mocked("towns have their names once the map is near, and stand where they are", async ({ page }) => {
     interface Drawn {
       name: string;
       /** The town's dot; none where a marker is over it. */
