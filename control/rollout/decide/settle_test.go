@@ -63,7 +63,7 @@ func TestASlowUpdateIsNoBadOne(t *testing.T) {
 			w.until("the first wave is ready", time.Hour, func(w *world) bool { return strings.Trim(w.state.Steps[:12], "r") == "" })
 			w.step()
 			g := w.out.Status.Gates[0]
-			if g.Verdict != v1alpha1.GateWait || g.Sites != 0 || g.OfSites != 12 || !strings.Contains(g.Text, "12 of 12 sites have just changed, and what they show may be of the update itself until 09:2") {
+			if g.Verdict != v1alpha1.GateWait || g.Sites != 0 || g.OfSites != 12 || !strings.Contains(g.Text, "12 of 12 sites have just changed, and what they show may be of the update itself until 2026-11-23 09:2") {
 				t.Errorf("of %d of %d sites:\n%s", g.Sites, g.OfSites, w.dump())
 			}
 			w.until("it passes", time.Hour, inWave(2))
@@ -107,7 +107,7 @@ func TestOutsideGatesArePatient(t *testing.T) {
 		after, by time.Duration // in which it fails; 0: it does not
 		text      string
 	}{
-		{name: "query, while the update is fresh", gate: query, reach: 6 * time.Minute, to: ready + 6*time.Minute, text: "sites have just changed, and what they show may be of the update itself until 09:07"},
+		{name: "query, while the update is fresh", gate: query, reach: 6 * time.Minute, to: ready + 6*time.Minute, text: "sites have just changed, and what they show may be of the update itself until 2026-11-23 09:07"},
 		{name: "query, and then still", gate: query, reach: 6 * time.Minute, to: time.Hour, after: ready + 6*time.Minute + confirm, by: ready + 7*time.Minute + confirm},
 		{name: "query, for a glance", gate: query, reach: time.Minute, from: 4 * time.Minute, to: 4*time.Minute + confirm - time.Second, text: "wanted at most 5; that holds, and fails once it has been so for 45 s"},
 		{name: "query, for long", gate: query, reach: time.Minute, from: 4 * time.Minute, to: time.Hour, after: 4*time.Minute + confirm, by: 5*time.Minute + confirm},

@@ -11,7 +11,7 @@ import { Ago, For } from "../components/time";
 import { RolloutControlDialog } from "../dialogs/rollout-control";
 import { DASH, formatCount } from "../lib/format";
 import { countdown, hasEnded, kindOfChange, rolloutKey, rolloutPath, type RolloutRef, wouldSkip } from "../lib/rollouts";
-import { formatAbsolute, formatDuration, parseTime } from "../lib/time";
+import { formatAbsolute, formatDuration, parseTime, zoned } from "../lib/time";
 import { workloadPath } from "../lib/workloads";
 import { RolloutDecisions, RolloutGates } from "../panels/rollout-gates";
 import { RolloutScores } from "../panels/rollout-scores";
@@ -216,7 +216,7 @@ function Standing({ rollout: r }: { rollout: RolloutDetail }) {
   return (
     <div className="card" data-standing={r.phase}>
       <div className="body progress-card">
-        {r.message && <p className="standing">{r.message}</p>}
+        {r.message && <p className="standing">{zoned(r.message)}</p>}
         <StepBar counts={c} height={14} />
         <dl className="state-figures">
           <Figure label="Wave" value={r.progress || DASH} />

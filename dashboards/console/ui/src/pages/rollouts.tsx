@@ -12,6 +12,7 @@ import { Ago } from "../components/time";
 import { useAddress } from "../components/virtual-picker";
 import { DASH, formatCount, plural } from "../lib/format";
 import { parseRolloutFilter, phaseName, PHASES, rolloutKey, rolloutPath, type RolloutFilter, targetOf } from "../lib/rollouts";
+import { zoned } from "../lib/time";
 
 /** All changes that go over sites, and those that went. */
 export function RolloutsPage() {
@@ -153,8 +154,8 @@ function Table({ rows }: { rows: readonly Rollout[] }) {
                 {targetOf(r)}
                 {r.changes[0]?.text && <div className="mono small">{r.changes[0].text}</div>}
                 {r.message && (
-                  <div className="muted small message" title={r.message}>
-                    {r.message}
+                  <div className="muted small message" title={zoned(r.message)}>
+                    {zoned(r.message)}
                   </div>
                 )}
               </td>
