@@ -109,7 +109,7 @@ func (f *fleetUnderTest) completes(t *testing.T, viewer, stranger string) {
 		"timeline --virtual-site st":                  "stores :4",
 		"timeline --virtual-site shared/":             "shared/stores :4",
 		"get sites -T acme-eu r":                      ":1", // an error: it is not theirs
-		"get virtualsites -T acme-eu ":                ":1",
+		"get virtualsites -T acme-eu ":                ":4", // nothing of theirs
 		"gate check --peers shop":                     "shop/canary :4",
 		"rollout start shop cm/mine --blue sh":        "shared/stores shop/canary :4",
 		"vk8s render shop/vk8s cm/mine --site p":      "paris :4",
@@ -129,8 +129,8 @@ func (f *fleetUnderTest) completes(t *testing.T, viewer, stranger string) {
 			t.Fatal(err)
 		}
 		for flag, of := range map[string][2]string{"site": {"par", "paris :4"}, "virtual-site": {"shared/s", "shared/stores :4"}} {
-			if cmd.Flags().Lookup(flag) == nil {
-				continue
+			if cmd.Flags().Lookup(flag) == nil || cmd.Flags().Lookup("kubeconfig") == nil {
+				continue // or asks nobody: muster site manifest --site names a site to be
 			}
 			found++
 			if got := complete(viewer, append(words, "--"+flag, of[0])...); got != of[1] {
