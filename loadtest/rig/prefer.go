@@ -1,6 +1,7 @@
 package rig
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -24,7 +25,7 @@ func preferSites() error {
 		if err != nil {
 			return err
 		}
-		if err := syscall.Setpriority(syscall.PRIO_PROCESS, tid, sitesNice); err != nil {
+		if err := syscall.Setpriority(syscall.PRIO_PROCESS, tid, sitesNice); err != nil && !errors.Is(err, syscall.ESRCH) { // which has ended meanwhile
 			return fmt.Errorf("priority %d: %w", sitesNice, err)
 		}
 	}
