@@ -4,6 +4,7 @@ import { Phase, Step, StepBar } from "../components/rollout-bits";
 import { Ago } from "../components/time";
 import { hasEnded, rolloutKey, rolloutPath, targetOf } from "../lib/rollouts";
 import type { SiteRef } from "../lib/site";
+import { zoned } from "../lib/time";
 import type { WorkloadRef } from "../lib/workloads";
 
 /** The rollout that moves a workload, or the one that moved it last. Nothing where there is none, or none that the user may read. */
@@ -26,7 +27,7 @@ export function RolloutOfWorkload({ of }: { of: WorkloadRef }) {
         )}
       </div>
       {!ended && <StepBar counts={r.sites} />}
-      {r.message && <p className="muted small">{r.message}</p>}
+      {r.message && <p className="muted small">{zoned(r.message)}</p>}
     </section>
   );
 }
