@@ -95,7 +95,7 @@ func (f roster) sites(names map[string]bool) []decide.Site {
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		if i := f.snapshot.Find(f.tenant, name); i >= 0 {
 			at := f.snapshot.Sites[i]
-			out = append(out, decide.Site{Name: name, Labels: at.Labels, VirtualSites: at.VirtualSites, Zone: fleet.TimeZone(at.Labels), Pace: fleet.Slow(at.Interval())})
+			out = append(out, decide.Site{Name: name, Labels: at.Labels, VirtualSites: at.VirtualSites, Zone: fleet.TimeZone(at.Labels), Pace: at.Pace()})
 		}
 	}
 	return out
@@ -106,7 +106,7 @@ func (f roster) subjects(names []string) []readings.Subject {
 	var out []readings.Subject
 	for _, name := range names {
 		if i := f.snapshot.Find(f.tenant, name); i >= 0 {
-			out = append(out, readings.Subject{Name: name, Born: f.snapshot.Sites[i].CreatedAt, Pace: fleet.Slow(f.snapshot.Sites[i].Interval())})
+			out = append(out, readings.Subject{Name: name, Born: f.snapshot.Sites[i].CreatedAt, Pace: f.snapshot.Sites[i].Pace()})
 		}
 	}
 	return out

@@ -19,9 +19,6 @@ import (
 // judged by a model that waits an interval longer for telemetry. A fleet of one pace has
 // queries of that pace alone.
 
-// paceOf is the pace that a site is asked about at; 0: as quick ones are.
-func paceOf(site *inventory.Site) time.Duration { return fleet.Slow(site.Interval()) }
-
 // telemetryAges are the metrics that tell how old what a site sent is.
 var telemetryAges = []string{fleet.MetricSiteLastPush, "muster_collector_push_delay_seconds"}
 
@@ -54,7 +51,7 @@ func askedEvery(pace time.Duration) int { return max(1, int(pace/(75*time.Second
 
 // Query is a signal's query as it is asked at the site, for whoever can't say how far PromQL is to look back.
 func (s *Site) Query(signal *health.Signal) string {
-	pace := paceOf(s.Site)
+	pace := s.Site.Pace()
 	expr, err := parser.ParseExpr(signal.Query)
 	if pace == 0 || err != nil || signal.Name == health.SignalUplink || signal.Name == health.SignalFlapping {
 		return signal.Query
@@ -67,7 +64,7 @@ func (s *Site) Query(signal *health.Signal) string {
 }
 
 // patience is how long a site that never had a stream may be without an acknowledged push.
-func (o *Options) patience(site *inventory.Site) time.Duration { return o.patienceAt(paceOf(site)) }
+func (o *Options) patience(site *inventory.Site) time.Duration { return o.patienceAt(site.Pace()) }
 
 func (o *Options) patienceAt(pace time.Duration) time.Duration {
 	if pace > fleet.Quick {

@@ -206,7 +206,7 @@ func (h *history) askPaces(ctx context.Context) error {
 	}
 	h.pace = make([][]time.Duration, len(h.sites))
 	for site := range h.sites {
-		now := paceOf(h.sites[site].Site)
+		now := h.sites[site].Pace()
 		was := now
 		h.pace[site] = make([]time.Duration, h.n)
 		for i := range h.n {

@@ -205,7 +205,7 @@ func (r *rosters) variant(out *roster, p *policy, site *inventory.Site, now time
 			}
 		}
 	}
-	return r.with(out, p, in, site, paceOf(site))
+	return r.with(out, p, in, site, site.Pace())
 }
 
 // with is a policy with overrides that are in force for a site, at a pace.

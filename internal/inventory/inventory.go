@@ -144,6 +144,9 @@ func (s *Site) Interval() time.Duration {
 	return fleet.DefaultInterval
 }
 
+// Pace is that of a site that is scraped once a minute or less often (fleet.Slow); else 0.
+func (s *Site) Pace() time.Duration { return fleet.Slow(s.Interval()) }
+
 // Place is where a site stands, in degrees.
 type Place struct {
 	Latitude, Longitude float64

@@ -60,7 +60,6 @@ func Commands(g *Globals) []*cobra.Command {
 func (g *Globals) completeFlags(cmd *cobra.Command) {
 	for flag, names := range map[string]cobra.CompletionFunc{"site": g.completeSites, "virtual-site": g.completeVirtualSites, "peers": g.completeVirtualSites, "blue": g.completeVirtualSites} {
 		if cmd.Flags().Lookup(flag) != nil {
-			// An error says that the verb has registered its own.
 			_ = cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 				before := typed[:strings.LastIndexByte(typed, ',')+1] // where several are named
 				found, directive := names(cmd, nil, typed[len(before):])

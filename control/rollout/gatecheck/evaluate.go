@@ -104,7 +104,7 @@ func (c *Controller) sites(list []*inventory.Site, since time.Time, now time.Tim
 		case !online && (since.IsZero() || s.LastSeen.Before(since)):
 			l.offline++
 		default:
-			out = append(out, decide.Site{Name: s.ID.Name, Labels: s.Labels, VirtualSites: s.VirtualSites, Online: online, State: decide.Ready, Pace: fleet.Slow(s.Interval())})
+			out = append(out, decide.Site{Name: s.ID.Name, Labels: s.Labels, VirtualSites: s.VirtualSites, Online: online, State: decide.Ready, Pace: s.Pace()})
 		}
 	}
 	return out, l
@@ -123,7 +123,7 @@ func (s scope) subjects(lists ...[]string) []readings.Subject {
 	var out []readings.Subject
 	for _, name := range slices.Concat(lists...) {
 		if at := s.snapshot.Find(s.tenant, name); at >= 0 {
-			out = append(out, readings.Subject{Name: name, Born: s.snapshot.Sites[at].CreatedAt, Pace: fleet.Slow(s.snapshot.Sites[at].Interval())})
+			out = append(out, readings.Subject{Name: name, Born: s.snapshot.Sites[at].CreatedAt, Pace: s.snapshot.Sites[at].Pace()})
 		}
 	}
 	return out
