@@ -18,7 +18,7 @@ export GOFLAGS := -buildvcs=false
 # time from a fresh clone to a running demo.
 
 .DEFAULT_GOAL := help
-.PHONY: help build ui lint-ui plugin grafana-plugin image demo demo-k8s test test-go test-grafana test-ui test-e2e test-neighbour test-demo-k8s test-scenarios test-kill test-kubectl test-objects test-buckets test-senders loadtest quiet check tidy-check lint generate fmt-check generated-check bench clean tools-chromium tools-elasticsearch tools-golangci tools-os tools-protoc
+.PHONY: help build ui lint-ui plugin grafana-plugin image demo demo-k8s test test-go test-grafana test-ui test-e2e test-neighbour test-demo-k8s test-scenarios test-calibration test-kill test-kubectl test-objects test-buckets test-senders loadtest quiet check tidy-check lint generate fmt-check generated-check bench clean tools-chromium tools-elasticsearch tools-golangci tools-os tools-protoc
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,12 +82,15 @@ test: test-grafana test-ui test-go test-e2e ## Run every test, the quick ones fi
 # A test that depends on luck must not stop everybody's changes, nor hide: up to three that fail
 # run once more, and are named at the end.
 FLAKES := bin/flakes.txt
+SUMMED := $(GO) run gotest.tools/gotestsum@$(GOTESTSUM) --hide-summary skipped --rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-run-root-test --rerun-fails-report=$(FLAKES)
+FLAKY  := if [ -s $(FLAKES) ]; then echo "== passed at the second try only, so each is a bug to mend (in the test or in what it tests):"; cat $(FLAKES); fi
+# Twice as many packages at once as there are cores: half of their time they wait for clocks and processes.
+AT_ONCE ?= $(shell expr 2 '*' $$(getconf _NPROCESSORS_ONLN))
 test-go: build tools-elasticsearch tools-os ## Run the Go tests (the first time several minutes of compiling)
 	@echo "== go test (the first time it compiles a Kubernetes API server and Cortex: several minutes)"
 	@mkdir -p bin && rm -f $(FLAKES)
-	@MUSTER=$(abspath bin/muster) $(GO) run gotest.tools/gotestsum@$(GOTESTSUM) --format pkgname --hide-summary skipped --rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-run-root-test --rerun-fails-report=$(FLAKES) \
-	    --packages ./... -- -tags $(TAGS) -timeout 30m
-	@if [ -s $(FLAKES) ]; then echo "== passed at the second try only, so each is a bug to mend (in the test or in what it tests):"; cat $(FLAKES); fi
+	@MUSTER=$(abspath bin/muster) $(SUMMED) --format pkgname --packages ./... -- -tags $(TAGS) -timeout 30m -p $(AT_ONCE)
+	@$(FLAKY)
 
 # Not from the cache: what is tested is a binary that the test builds.
 test-grafana: $(GRAFANA)/node_modules/.package-lock.json ## Test Grafana's plugin: its binary by Grafana's protocol, and its editors
@@ -97,10 +100,12 @@ test-grafana: $(GRAFANA)/node_modules/.package-lock.json ## Test Grafana's plugi
 test-ui: $(UI)/node_modules/.package-lock.json tools-chromium ## Run the console's own tests, in Chromium against a mock of the API
 	@cd $(UI) && npm test --silent && npm run e2e --silent
 
-FLEET := MUSTER_E2E=1 $(GO) test -count=1 -timeout 45m -v ./e2e
+# A test that fails has a second try, on a fleet of its own; the others have passed.
 test-e2e: build tools-chromium ## Start the demo and drive it: health, faults, kill -9, the page
 	@echo "== the whole fleet"
-	@$(FLEET) || { echo "== the whole fleet failed, see above; once more, on a fleet of its own"; $(FLEET) && echo "== TestFleet passed at the second try only, so it is a bug to mend (in the test or in what it tests)"; }
+	@mkdir -p bin && rm -f $(FLAKES)
+	@MUSTER_E2E=1 $(SUMMED) --format standard-verbose --rerun-fails-max-failures=8 --packages ./e2e -- -count=1 -timeout 45m
+	@$(FLAKY)
 
 test-neighbour: build ## Five minutes of a hostile tenant and a hostile site, with what their neighbour sees meanwhile
 	MUSTER_E2E=1 MUSTER_NEIGHBOUR=5m $(GO) test -count=1 -timeout 25m -run 'TestNeighbour$$' -v ./e2e
@@ -110,6 +115,10 @@ test-demo-k8s: bin/demo-k8s ## Start the demo with two Kubernetes clusters, depl
 
 test-scenarios: build ## A tenth of the health scenarios through real processes, in real time: 17 minutes
 	MUSTER_SCENARIOS=1 $(GO) test -count=1 -timeout 40m -run 'TestScenarios$$' -v ./e2e
+
+test-calibration: ## What health says of all scenarios through collectors, and what gates say of 100 releases: ten minutes (make test has a third of them)
+	$(GO) test -count=1 -tags $(TAGS) -timeout 60m -v -run TestScenarios ./loadtest/scenarios -every 1
+	$(GO) test -count=1 -tags $(TAGS) -timeout 60m -v ./loadtest/releases -releases 50
 
 test-senders: ## Sites that a stock OpenTelemetry Collector and a stock Prometheus agent push, both built from the module proxy: twenty minutes the first time, then five
 	MUSTER_SENDERS=1 $(GO) test -count=1 -tags $(TAGS) -timeout 60m -v ./e2e/senders

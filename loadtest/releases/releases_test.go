@@ -21,7 +21,7 @@ import (
 
 var (
 	seedFlag  = flag.Uint64("seed", 1, "seed of the fleets and the releases")
-	countFlag = flag.Int("releases", 50, "how many bad releases, and how many good ones")
+	countFlag = flag.Int("releases", 20, "how many bad releases, and how many good ones")
 	sitesFlag = flag.Int("sites", 300, "sites of each fleet")
 	kindFlag  = flag.Int("kind", 0, "the one kind of bad releases, from 1; 0: all ten")
 )

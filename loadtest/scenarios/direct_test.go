@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"math"
@@ -333,18 +332,10 @@ func (d *direct) ownPage(add func(text string, v float64)) {
 	add("muster_edge_build_timestamp_seconds", float64(d.began.Add(-30*24*time.Hour).Unix()))
 }
 
-var directAll = flag.Bool("direct.all", false, "TestDirect plays all scenarios, and not every tenth")
-
 // TestDirect plays scenarios without collectors: what comes out is to be as with them,
 // or what many sites in a long time show by it means nothing.
 func TestDirect(t *testing.T) {
-	var list []*Scenario
-	for i, sc := range chosen(t) {
-		if *directAll || i%10 == 0 {
-			list = append(list, sc)
-		}
-	}
-	failing := known(t)
+	list, failing := chosen(t), known(t)
 	r := &rig{t: t, direct: true}
 	r.run(t, map[string]*health.Model{shipped: defaults.Model()}, list)
 	for _, sc := range list {

@@ -21,7 +21,7 @@ import (
 )
 
 // Before each operation it takes half an hour.
-var every = flag.Int("every", 23, "operations of the disk between two power cuts")
+var every = flag.Int("every", 47, "operations of the disk between two power cuts")
 
 // host is one whose operating system the real RAUC replaces: its service on a message bus
 // of their own, its GRUB backend with GRUB's own tool, bundles that it signs and mounts. Its
