@@ -53,12 +53,16 @@ func start(env *role.Env, c config.Config, known *peers.Peers) error {
 	if err != nil {
 		return err
 	}
+	toAlerting, err := peers.Alike(console.Transport(known.Transport()), c.AlertingURLs())
+	if err != nil {
+		return err
+	}
 	search, err := fleetlogs.New(env, c, known)
 	if err != nil {
 		return err
 	}
 	o := console.Options{
-		RestConfig: rest, KubernetesCA: kubeconfig.CA, HealthURL: health, HealthTransport: console.Transport(known.Transport()), AlertingURL: alerting, AlertingTransport: console.Transport(known.Transport()), UI: console.UI(), Dir: c.Path("console"), Logger: env.Log, Registerer: env.Reg,
+		RestConfig: rest, KubernetesCA: kubeconfig.CA, HealthURL: health, HealthTransport: console.Transport(known.Transport()), AlertingURL: alerting, AlertingTransport: toAlerting, UI: console.UI(), Dir: c.Path("console"), Logger: env.Log, Registerer: env.Reg,
 		Metrics: metrics{store}, Logs: search, Timeline: happened.Merged(env, c, known),
 	}
 	if err := front(&o, c); err != nil {

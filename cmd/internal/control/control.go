@@ -220,7 +220,11 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA,
 		return err
 	}
 	env.Go("fleet API writer", fleetServer.Run)
-	alerts := &alertEvents{url: c.AlertingURL(), client: known.Client(), tell: fleetServer.Tell, now: time.Now}
+	alerting, err := known.ClientOf(c.AlertingURLs())
+	if err != nil {
+		return err
+	}
+	alerts := &alertEvents{url: c.AlertingURL(), client: alerting, tell: fleetServer.Tell, now: time.Now}
 	env.Go("alerts as events", alerts.run)
 
 	inv, err := inventory.New(inventory.Options{Cache: informers, Policies: []inventory.PolicyKind{inventory.CollectionPolicies(), inventory.HealthPolicies(), inventory.SoftwarePolicies(), inventory.HostConfigurations()}, Logger: env.Log})

@@ -28,12 +28,16 @@ func newReadings(env *role.Env, c config.Config, known *peers.Peers, kube client
 	if err != nil {
 		return nil, err
 	}
+	asks, err := known.ClientOf(c.AlertingURLs())
+	if err != nil {
+		return nil, err
+	}
 	search, err := fleetlogs.New(env, c, known)
 	if err != nil {
 		return nil, err
 	}
 	return readings.New(readings.Options{
-		Health: health, Alerting: alerting, Client: known.Client(), Metrics: gateMetrics{store}, Logs: search, Token: gateToken(kube),
+		Health: health, Alerting: alerting, Client: asks, Metrics: gateMetrics{store}, Logs: search, Token: gateToken(kube),
 		Dial: reach.DialContext, Logger: env.Log.With("part", "gates"), Registerer: env.Reg,
 	})
 }

@@ -90,7 +90,11 @@ func start(env *role.Env, c config.Config, known *peers.Peers) error {
 	if err != nil {
 		return err
 	}
-	table, err := sites.New(sites.Options{Source: e, Logger: env.Log.With("part", "sites"), Firing: sites.FiringFrom(known.Client(), alerting), Measure: e.Measure})
+	asks, err := known.ClientOf(c.AlertingURLs())
+	if err != nil {
+		return err
+	}
+	table, err := sites.New(sites.Options{Source: e, Logger: env.Log.With("part", "sites"), Firing: sites.FiringFrom(asks, alerting), Measure: e.Measure})
 	if err != nil {
 		return err
 	}
