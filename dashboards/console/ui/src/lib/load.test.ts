@@ -39,6 +39,7 @@ it("keeps a rule to the sites that are named, in every selector", () => {
 
 it("knows a name that the API server takes", () => {
   for (const column of COLUMNS) expect(nameFault(ruleName(column))).toBe("");
+  expect(ruleName("cpuUsed")).toBe("site-cpu-high"); // as the hint has it
   for (const good of ["a", "a.b-c", "9"]) expect(nameFault(good)).toBe("");
   for (const bad of ["", "A", "a_b", "-a", "a-", "a..b", "a.-b", "a".repeat(254)]) expect(nameFault(bad)).not.toBe("");
 });

@@ -49,7 +49,7 @@ const MAX_NAMES = 4000;
 export const nameable = (sites: readonly string[]): boolean => sites.length > 0 && sites.join("|").length <= MAX_NAMES;
 
 /** The name that a rule about a column has unless somebody gives another. */
-export const ruleName = (column: string): string => (RESOURCES[column]?.rule ?? "").replace(/([a-z])([A-Z])/g, "$1-$2").toLowerCase();
+export const ruleName = (column: string): string => (RESOURCES[column]?.rule ?? "").replace(/([a-z])([A-Z])|([A-Z])([A-Z][a-z])/g, "$1$3-$2$4").toLowerCase();
 
 /** What is wrong with the name of an object; "" if nothing. */
 export const nameFault = (name: string): string => (name.length <= 253 && /^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$/.test(name) ? "" : "want lower-case letters, digits, - or ., such as site-cpu-high");
