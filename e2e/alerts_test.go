@@ -173,6 +173,15 @@ func testSilence(t *testing.T, f *fleet, site string) {
 		return err
 	})
 	testWindow(t, f, site)
+	// Health counts a missing replica after minutes only: it may just be updated.
+	f.muster("demo", "break", site, "disk-full")
+	testkit.Eventually(t, "the site has a reason", func() error {
+		s, err := f.site(site)
+		if err == nil && len(s.Reasons) == 0 {
+			err = fmt.Errorf("%s is %s", site, s.Colour)
+		}
+		return err
+	})
 	testDataSource(t, f, "fault", site)
 	f.muster("demo", "heal", site)
 }
