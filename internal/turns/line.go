@@ -44,7 +44,8 @@ type Line struct {
 type tenantLine struct {
 	name    string
 	waiting int
-	turn    []*memberLine // the first has its turn
+	turn    []*memberLine          // the first has its turn
+	members map[string]*memberLine // those in turn, by name
 }
 
 type memberLine struct {
@@ -142,15 +143,14 @@ func (l *Line) releaseLocked(who Member) {
 func (l *Line) joinLocked(who Member) *waiter {
 	t := l.tenants[who.Tenant]
 	if t == nil {
-		t = &tenantLine{name: who.Tenant}
+		t = &tenantLine{name: who.Tenant, members: map[string]*memberLine{}}
 		l.tenants[who.Tenant] = t
 		l.turn = append(l.turn, t)
 	}
-	var m *memberLine
-	if i := t.index(who); i >= 0 {
-		m = t.turn[i]
-	} else {
+	m := t.members[who.Name]
+	if m == nil {
 		m = &memberLine{who: who}
+		t.members[who.Name] = m
 		t.turn = append(t.turn, m)
 	}
 	w := &waiter{granted: make(chan struct{})}
@@ -158,10 +158,6 @@ func (l *Line) joinLocked(who Member) *waiter {
 	t.waiting++
 	l.waiting++
 	return w
-}
-
-func (t *tenantLine) index(who Member) int {
-	return slices.IndexFunc(t.turn, func(m *memberLine) bool { return m.who == who })
 }
 
 // grantLocked gives away what is free.
@@ -181,6 +177,8 @@ func (l *Line) grantLocked() {
 		t.turn = slices.Delete(t.turn, j, j+1)
 		if len(m.waiters) > 0 {
 			t.turn = append(t.turn, m)
+		} else {
+			delete(t.members, m.who.Name)
 		}
 		l.turn = slices.Delete(l.turn, i, i+1)
 		l.oneLessLocked(t)
@@ -193,9 +191,11 @@ func (l *Line) grantLocked() {
 // leaveLocked takes out somebody who waits no longer.
 func (l *Line) leaveLocked(who Member, w *waiter) {
 	t := l.tenants[who.Tenant]
-	i := t.index(who)
-	if t.turn[i].waiters = t.turn[i].waiters.without(w); len(t.turn[i].waiters) == 0 {
+	m := t.members[who.Name]
+	if m.waiters = m.waiters.without(w); len(m.waiters) == 0 {
+		i := slices.Index(t.turn, m)
 		t.turn = slices.Delete(t.turn, i, i+1)
+		delete(t.members, who.Name)
 	}
 	if l.oneLessLocked(t); t.waiting == 0 {
 		l.turn = slices.DeleteFunc(l.turn, func(o *tenantLine) bool { return o == t })

@@ -121,3 +121,30 @@ func TestPlacesAreShared(t *testing.T) {
 		}
 	})
 }
+
+// A tenant's members all wait, and each that is served comes again: what an overload costs.
+func BenchmarkLine(b *testing.B) {
+	const members = 3000
+	l := NewLine(4, 2*members)
+	var wg sync.WaitGroup
+	turns := make(chan struct{}, members)
+	for i := range members {
+		wg.Go(func() {
+			who := Member{Tenant: "acme", Name: fmt.Sprintf("paris-%d", i)}
+			for range turns {
+				release, err := l.Acquire(b.Context(), who, time.Hour)
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				release()
+			}
+		})
+	}
+	b.ResetTimer()
+	for range b.N {
+		turns <- struct{}{}
+	}
+	close(turns)
+	wg.Wait()
+}
