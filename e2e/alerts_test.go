@@ -65,12 +65,17 @@ func notified(since time.Time, status, name, site string) (notice, error) {
 	if err := getJSON("http://127.0.0.1:9105/oncall", nil, &list); err != nil {
 		return notice{}, err
 	}
+	var before []string
 	for _, n := range list {
-		if n.At.After(since) && n.Status == status && n.Alert == name && n.Site == site {
+		if n.Alert != name || n.Site != site {
+			continue
+		}
+		if n.At.After(since) && n.Status == status {
 			return n, nil
 		}
+		before = append(before, n.Status+" at "+n.At.Format(time.TimeOnly))
 	}
-	return notice{}, fmt.Errorf("the phone has not rung for %s of %s (%s) among %d", name, site, status, len(list))
+	return notice{}, fmt.Errorf("the phone has not rung for %s of %s (%s) since %s among %d, only before: %v", name, site, status, since.Format(time.TimeOnly), len(list), before)
 }
 
 func testAlerts(t *testing.T, f *fleet) {

@@ -64,6 +64,10 @@ func (o *outbox) take(events []event, to int64) {
 func (o *outbox) matched(e event) {
 	e.key = o.p.alertKey(e)
 	if o.st.Silenced[e.key] > e.seen {
+		// It is not told again, but it goes on.
+		if a := o.st.Active[e.key]; a != nil && !a.Lasting && o.p.keep > 0 && a.Until >= e.seen {
+			a.Until = max(a.Until, max(o.now, e.seen)+o.p.keep)
+		}
 		return
 	}
 	wait := millis(o.p.rule.Aggregation)
@@ -263,15 +267,18 @@ func (p *plan) annotations(labels map[string]string, e event) map[string]string 
 const (
 	resend     = minute
 	lastingFor = 30 * minute
+	// An end that moved is sent before what was sent of it has come.
+	margin = minute / 2
 )
 
 // toSend lists what the Sink has to be given now; taken is called when it took it.
 func (o *outbox) toSend() (alerts []wire.Alert, taken func()) {
 	var sent []*active
+	var until []int64
 	add := func(a *active, ends int64) {
 		alerts = append(alerts, wire.Alert{Labels: a.Labels, Annotations: a.Annotations, StartsAt: time.UnixMilli(a.StartsAt).UTC(),
 			EndsAt: time.UnixMilli(ends).UTC(), GeneratorURL: o.link(a)})
-		sent = append(sent, a)
+		sent, until = append(sent, a), append(until, ends)
 	}
 	// What ended comes first: the same alert may fire again, and an Alertmanager takes
 	// them in their order.
@@ -288,7 +295,7 @@ func (o *outbox) toSend() (alerts []wire.Alert, taken func()) {
 			delete(o.st.Active, k)
 			o.alerts.give(siteOf(k), 1)
 			o.changed = true
-		case a.Taken && a.sent > 0 && o.now-a.sent < resend:
+		case a.Taken && a.sent > 0 && o.now-a.sent < resend && (a.Lasting || a.Until == a.ends || a.ends-o.now > margin):
 		case a.Lasting:
 			add(a, o.now+lastingFor)
 		default:
@@ -300,10 +307,9 @@ func (o *outbox) toSend() (alerts []wire.Alert, taken func()) {
 	}
 	ends := o.st.Ended
 	return alerts, func() {
-		for _, a := range sent {
-			a.sent = o.now
-			o.changed = o.changed || !a.Taken
-			a.Taken = true
+		for i, a := range sent {
+			o.changed = o.changed || !a.Taken || !a.Lasting && a.ends != until[i]
+			a.sent, a.ends, a.Taken = o.now, until[i], true
 		}
 		if len(ends) > 0 {
 			o.st.Ended, o.changed = nil, true

@@ -108,3 +108,39 @@ func TestWhatComesAndGoesIsOneAlert(t *testing.T) {
 		}
 	}
 }
+
+// What goes on matching is one alert all the time, also where it may be told of again only
+// after longer than it is kept: matches within realert keep it firing.
+func TestWhatGoesOnIsOneAlert(t *testing.T) {
+	for _, rule := range []string{
+		"type: any, realert: 1m, keep_firing_for: 1m",
+		"type: any, realert: 30m",
+		"type: blacklist, compare_key: labels.user, blacklist: [root], realert: 30m",
+		"type: whitelist, compare_key: labels.user, whitelist: [joe], realert: 30m",
+		"type: frequency, num_events: 2, timeframe: 1m, realert: 30m, keep_firing_for: 2m",
+		"type: cardinality, cardinality_field: labels.user, max_cardinality: 0, timeframe: 1m, realert: 30m, keep_firing_for: 2m",
+		"type: any, realert: 1m, exponential_realert: 1h, keep_firing_for: 1m",
+		"type: any, realert: 30m, aggregation: 1m",
+	} {
+		w := newWorld(t, "paris")
+		w.use("acme", "{"+rule+"}")
+		r := w.runner()
+		round1(r)
+		for w.now.Before(t0.Add(2 * time.Hour)) {
+			w.log("paris", "x", w.now.Sub(t0).Seconds(), "labels.user=root")
+			w.run(15*time.Second, r)
+			if len(w.sink.raised()) > 0 && len(w.sink.firing()) == 0 {
+				t.Errorf("%s: ended after %s while it goes on", rule, w.now.Sub(t0))
+				break
+			}
+		}
+		if n := len(w.sink.raised()); n != 1 {
+			t.Errorf("%s: raised %v", rule, w.sink.raised())
+		}
+		w.run(35*time.Minute, r)
+		w.expect(rule+": when it is over", w.sink.firing())
+		if n := len(w.sink.raised()); n != 1 {
+			t.Errorf("%s: raised %v", rule, w.sink.raised())
+		}
+	}
+}

@@ -106,7 +106,7 @@ type active struct {
 	Lasting     bool              `json:"lasting,omitempty"`
 	Taken       bool              `json:"taken,omitempty"` // by the Sink, at least once
 
-	sent int64 // last, by this process
+	sent, ends int64 // when it was sent last by this process, and with which end
 }
 
 func newState() *state { return &state{Version: stateVersion} }
