@@ -41,7 +41,8 @@ type leaf struct {
 	refs []storage.SeriesRef
 	elem []int32
 
-	family *family  // nil: all is read out of the head
+	family *family  // guarded by Recent; nil: all is read out of the head
+	keeps  bool     // there is a family, or was before the program was closed
 	slots  []uint32 // of the series, in family; what drops series makes them wrong
 }
 
@@ -147,8 +148,10 @@ func (l *leaf) read(r *reader, ts int64) error {
 }
 
 func (l *leaf) readSome(r *reader, ts int64, from, to int) error {
-	r.recent.mu.Lock()
-	defer r.recent.mu.Unlock()
+	if l.keeps { // others are read out of the head, beside those who push
+		r.recent.mu.Lock()
+		defer r.recent.mu.Unlock()
+	}
 	r.current = false
 	maxt := ts - l.offset
 	mint := maxt - l.window
@@ -323,7 +326,7 @@ func (r *reader) chunksOf(ref storage.SeriesRef) ([]chunks.Meta, error) {
 
 // fill reads the samples of a series after mint and keeps the newest, if there is where to
 // keep them. It returns those not after maxt, which are good until the next call. Recent is
-// locked.
+// locked if there is.
 func (r *reader) fill(k kept, ref storage.SeriesRef, mint, maxt int64) ([]promql.FPoint, error) {
 	if !r.current {
 		if err := r.reopen(); err != nil {
@@ -331,7 +334,7 @@ func (r *reader) fill(k kept, ref storage.SeriesRef, mint, maxt int64) ([]promql
 		}
 		r.current = true
 	}
-	r.recent.use.Head++
+	r.recent.head.Add(1)
 	metas, err := r.chunksOf(ref)
 	r.points = r.points[:0]
 	for _, m := range metas {

@@ -3,6 +3,7 @@ package compiled
 import (
 	"math"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/prometheus/prometheus/model/histogram"
@@ -25,8 +26,9 @@ type Recent struct {
 	byID     []*family // nil: free
 	places   places
 
-	use     Use
-	batches sync.Pool // of *[]sample
+	use     Use           // without Head
+	head    atomic.Uint64 // Use.Head
+	batches sync.Pool     // of *[]sample
 }
 
 // Use says what Recent holds, and how often it sufficed.
@@ -42,7 +44,7 @@ func (r *Recent) Use() Use {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	u := r.use
-	u.Series = r.places.n
+	u.Series, u.Head = r.places.n, r.head.Load()
 	for _, f := range r.families {
 		u.Bytes += int64(len(f.pages)) * int64(unsafe.Sizeof(page{})+uintptr(pageSlots*f.runs)*unsafe.Sizeof(run{}))
 	}
@@ -190,7 +192,7 @@ func (r *Recent) want(l *leaf) {
 		r.clearLocked(f)
 		f.each, f.runs = f.each || each, max(f.runs, runs)
 	}
-	l.family = f
+	l.family, l.keeps = f, true
 }
 
 // leave undoes want.
