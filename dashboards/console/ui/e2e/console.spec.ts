@@ -59,7 +59,7 @@ test.describe("fleet", () => {
     }
   });
 
-  test("the outlines are drawn", async ({ page }) => {
+  mocked("the outlines are drawn", async ({ page }) => {
     await login(page);
     const colours = () =>
       page.locator(".map canvas").evaluate((c: HTMLCanvasElement) => {
@@ -190,7 +190,7 @@ test.describe("fleet", () => {
     expect(shown.map((c) => order.indexOf(c))).toEqual(shown.map((c) => order.indexOf(c)).sort());
   });
 
-  test("is usable with the keyboard alone", async ({ page }) => {
+  mocked("is usable with the keyboard alone", async ({ page }) => {
     await login(page);
     await expect(page.locator(".marker.cluster").first()).toBeVisible();
     const focused = () => page.evaluate(() => document.activeElement?.getAttribute("data-mark") ?? "");
@@ -233,7 +233,7 @@ test.describe("fleet", () => {
     await expect(page.locator(".map")).toBeVisible();
   });
 
-  test("the map keeps the focus while it moves, however slowly", async ({ page }) => {
+  mocked("the map keeps the focus while it moves, however slowly", async ({ page }) => {
     await page.addInitScript(() => {
       window.requestAnimationFrame = (f) => window.setTimeout(() => f(performance.now()), 100);
       window.cancelAnimationFrame = (id) => window.clearTimeout(id);
@@ -255,7 +255,7 @@ test.describe("fleet", () => {
     await expect(whole).toBeFocused();
   });
 
-  test("the list is usable with arrow keys", async ({ page }) => {
+  mocked("the list is usable with arrow keys", async ({ page }) => {
     await login(page);
     await page.locator("[data-site]").first().focus();
     await page.keyboard.press("ArrowDown");
@@ -266,7 +266,7 @@ test.describe("fleet", () => {
     await expect.poll(() => page.evaluate(() => document.activeElement?.getAttribute("data-index"))).toBe(String(last));
   });
 
-  test("10,000 sites are no burden", async ({ page }) => {
+  mocked("10,000 sites are no burden", async ({ page }) => {
     await login(page, "/policies");
     const [one] = await sites(page);
     const names = Array.from({ length: 10_000 }, (_, i) => `site-${String(i).padStart(5, "0")}`);
@@ -491,7 +491,7 @@ test.describe("pages", () => {
     await expect(page.getByText("1 query fails")).toBeVisible();
   });
 
-  test("history that can't be read does not take the page with it", async ({ page }) => {
+  mocked("history that can't be read does not take the page with it", async ({ page }) => {
     await login(page);
     const [s] = await sites(page);
     await page.route("**/api/v1/metrics/query_range**", (r) => r.fulfill({ status: 503, contentType: "application/problem+json", body: JSON.stringify({ title: "Service Unavailable", status: 503, detail: "the metric store can't be reached" }) }));
@@ -595,7 +595,7 @@ test.describe("pages", () => {
     await expect(page.getByText("muster token create", { exact: true })).toBeVisible();
   });
 
-  test("an error says what happened, and trying again helps", async ({ page }) => {
+  mocked("an error says what happened, and trying again helps", async ({ page }) => {
     await login(page, "/policies");
     const detail = "the health engine can't be reached; it may be starting";
     await page.route(/\/api\/v1\/site(s|-map)\?/, (r) => r.fulfill({ status: 500, contentType: "application/problem+json", body: JSON.stringify({ type: "urn:x", title: "Internal Server Error", status: 500, detail }) }));
@@ -625,7 +625,7 @@ test.describe("pages", () => {
     await expect(page.getByText("muster token create")).toBeVisible();
   });
 
-  test("the theme can be chosen, and stays", async ({ page }) => {
+  mocked("the theme can be chosen, and stays", async ({ page }) => {
     await page.emulateMedia({ colorScheme: "light" });
     await login(page);
     const background = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);

@@ -40,7 +40,8 @@ export const test = base.extend<{ faults: string[] }, { server: string }>({
   ],
 });
 
-/** A test that only the mock's fleet can pass: elsewhere no page is opened for it. */
+/** A test that only the mock's fleet can pass, or that is of the page alone and has one answer with any fleet:
+ *  elsewhere no page is opened for it. */
 export const mocked = MOCK ? test : test.skip;
 
 export { expect };

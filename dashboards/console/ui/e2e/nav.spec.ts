@@ -1,7 +1,7 @@
 import type { Request } from "@playwright/test";
-import { control, enter, expect, login, MOCK, sites, test } from "./fixtures";
+import { control, enter, expect, login, MOCK, mocked, sites, test } from "./fixtures";
 
-test("what is looked at daily stands in the bar, the rest below Manage, by keyboard alone", async ({ page }) => {
+mocked("what is looked at daily stands in the bar, the rest below Manage, by keyboard alone", async ({ page }) => {
   await login(page);
   const nav = page.getByRole("navigation", { name: "Main" });
   const manage = nav.getByRole("button", { name: /^Manage/ });
@@ -29,7 +29,7 @@ test("what is looked at daily stands in the bar, the rest below Manage, by keybo
   await expect(nav.getByRole("link", { name: "Policies" })).toBeHidden();
 });
 
-test("nothing of the menu is cut off or scrolls, however wide the window", async ({ page }) => {
+mocked("nothing of the menu is cut off or scrolls, however wide the window", async ({ page }) => {
   await login(page);
   for (const width of [1021, 1280, 1361, 1440, 1681, 2560]) {
     await page.setViewportSize({ width, height: 900 });
@@ -81,12 +81,12 @@ test("a site is found by its name alone, where it is the only one of those that 
   await expect(page.getByRole("heading", { name: "There is no such site" })).toBeVisible();
 });
 
-test("on a phone one button opens it all", async ({ page }) => {
+mocked("on a phone one button opens it all", async ({ page }) => {
   await page.setViewportSize({ width: 390, height: 844 });
   await login(page);
   const nav = page.getByRole("navigation", { name: "Main" });
   const menu = nav.getByRole("button", { name: /^Menu/ });
-  if (MOCK) await expect(menu).toContainText(/\d/); // urgent alerts are seen without opening it
+  await expect(menu).toContainText(/\d/); // urgent alerts are seen without opening it
   await expect(nav.getByRole("link", { name: "Fleet" })).toBeHidden();
   await menu.click();
   await expect(nav.getByRole("link", { name: "Fleet" })).toBeVisible();
@@ -99,8 +99,7 @@ test("on a phone one button opens it all", async ({ page }) => {
   await expect(nav.getByRole("link", { name: "Tenants" })).toHaveAttribute("aria-current", "page");
 });
 
-test("a page that opens asks for nothing twice", async ({ page }) => {
-  test.skip(!MOCK, "in a fleet that changes, what is shown is asked for again");
+mocked("a page that opens asks for nothing twice", async ({ page }) => {
   await enter(page);
   for (const [path, seen] of [["/", "[data-mark]"], ["/sites", ".inv-body .inv-row a"]] as const) {
     const asked: string[] = [];
@@ -114,7 +113,7 @@ test("a page that opens asks for nothing twice", async ({ page }) => {
   }
 });
 
-test("what is open in the bar stays so when the page comes", async ({ page }) => {
+mocked("what is open in the bar stays so when the page comes", async ({ page }) => {
   let come = () => {};
   const coming = new Promise<void>((ok) => (come = ok));
   await page.route(/\/assets\/policies-.*\.js/, (r) => coming.then(() => r.continue()));
@@ -132,7 +131,7 @@ test("what is open in the bar stays so when the page comes", async ({ page }) =>
   await expect(manage).toBeFocused();
 });
 
-test("a page whose bundle is gone says so", async ({ page }) => {
+mocked("a page whose bundle is gone says so", async ({ page }) => {
   await enter(page);
   await page.route(/\/assets\/tenants-/, (r) => r.fulfill({ status: 404 }));
   await page.goto("/tenants");
