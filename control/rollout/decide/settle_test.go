@@ -282,6 +282,11 @@ func TestWhoIsInDoubt(t *testing.T) {
 	if from := j.readFrom(s, "errors"); !from.Equal(monday.Add(-4 * time.Minute)) {
 		t.Errorf("what has settled long ago is read from %s", from)
 	}
+	// Where a site is scraped seldom, what was read before that is of before the change.
+	s = &subject{s: &Site{Pace: 5 * time.Minute}, from: monday.Add(-10 * time.Minute), ready: monday.Add(-7 * time.Minute)}
+	if from := j.readFrom(s, "Reliability"); !from.Equal(s.ready.Add(fleet.Seen(s.s.Pace))) {
+		t.Errorf("of a site that is scraped seldom it is read from %s", from)
+	}
 }
 
 // What sites show that are scraped seldom is of before the change until they have been scraped: a bad version is found in
