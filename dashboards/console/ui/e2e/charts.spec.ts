@@ -1,4 +1,3 @@
-import AxeBuilder from "@axe-core/playwright";
 import type { SiteDetail } from "../src/api/types";
 import { control, enter, expect, get, login, MOCK, sites, test } from "./fixtures";
 
@@ -127,21 +126,6 @@ test("metrics: names are completed, a query is a link, and an error has a way ou
   await page.keyboard.press("Enter");
   await expect(page.getByRole("heading", { name: "No series" })).toBeVisible();
 });
-
-for (const colorScheme of ["dark", "light"] as const) {
-  test(`charts pass axe (${colorScheme})`, async ({ page }) => {
-    await page.emulateMedia({ colorScheme });
-    await login(page);
-    const s = await broken(page);
-    for (const path of [`/sites/${s.name}/signals/disk-used?tenant=${s.tenant}`, "/explore?query=node_load1&tenant=acme", "/explore", "/alerts?tab=groups", "/alerts?tab=loudest"]) {
-      await page.goto(path);
-      await expect(page.getByRole("heading", { level: 1 })).toBeVisible();
-      await expect(page.locator(".skeleton")).toHaveCount(0);
-      const result = await new AxeBuilder({ page }).analyze();
-      expect(result.violations.map((v) => `${v.id}: ${v.nodes.map((n) => n.target.join(" ")).join(", ")}`)).toEqual([]);
-    }
-  });
-}
 
 test("a virtual site's page has its trend: mean, 10th percentile and worst", async ({ page }) => {
   await enter(page);

@@ -1,4 +1,3 @@
-import AxeBuilder from "@axe-core/playwright";
 import { control, expect, login, MOCK, test } from "./fixtures";
 
 test.skip(!MOCK, "the events are the mock's");
@@ -93,17 +92,3 @@ test("a role that does not answer is named, and what it would have told", async 
   await page.reload();
   await expect(page.getByText("no role that keeps the timeline answers")).toBeVisible();
 });
-
-for (const scheme of ["light", "dark"] as const) {
-  test(`it is accessible, ${scheme}, also on a phone`, async ({ page }) => {
-    await page.emulateMedia({ colorScheme: scheme });
-    for (const width of [1440, 390]) {
-      await page.setViewportSize({ width, height: 900 });
-      await login(page, "/timeline?kind=colour,policy");
-      await expect(page.locator("[data-event]").first()).toBeVisible();
-      const r = await new AxeBuilder({ page }).analyze();
-      expect(r.violations.map((v) => `${v.id}: ${v.nodes[0]?.html}`)).toEqual([]);
-      expect(await page.evaluate(() => document.documentElement.scrollWidth <= window.innerWidth)).toBe(true);
-    }
-  });
-}

@@ -173,20 +173,26 @@ export class MockFleet {
     const dims = {};
     const reasons = [];
     let capped = null;
-    s.signals = signals.map((g) => {
-      let value = s.values[g.name];
-      let since = null;
+    if (s.signalsOf !== signals) {
+      s.signalsOf = signals;
+      s.signals = signals.map(({ name, dimension, good, bad, weight, critical, unit, text, source, pack }) => ({
+        name, dimension, good, bad, weight, critical, unit, text, source, pack, applies: pack !== "gpu", value: 0, score: 0, known: false, since: null, error: "",
+      }));
+    }
+    for (const g of s.signals) {
+      g.value = s.values[g.name];
+      g.since = null;
       for (const [f, at] of s.faults) {
         if (FAULTS[f]?.[g.name] !== undefined) {
-          value = FAULTS[f][g.name];
-          since = at;
+          g.value = FAULTS[f][g.name];
+          g.since = at;
         }
       }
       const failed = s.failing === g.name;
-      const known = g.pack !== "gpu" && !(blind && g.name !== "uplink") && !failed && !(s.phase === "Approved");
-      const score = Math.min(1, Math.max(0, (value - g.bad) / (g.good - g.bad)));
-      return { ...g, applies: g.pack !== "gpu", value, score, known, since, error: failed ? "query: 422: many-to-many matching not allowed: matching labels must be unique on one side" : "" };
-    });
+      g.known = g.applies && !(blind && g.name !== "uplink") && !failed && s.phase !== "Approved";
+      g.score = Math.min(1, Math.max(0, (g.value - g.bad) / (g.good - g.bad)));
+      g.error = failed ? "query: 422: many-to-many matching not allowed: matching labels must be unique on one side" : "";
+    }
     for (const d of DIMENSIONS) {
       const of = s.signals.filter((g) => g.dimension === d && g.applies);
       const known = of.filter((g) => g.known);

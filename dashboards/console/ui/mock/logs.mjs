@@ -194,15 +194,18 @@ export class MockLogs {
     const unit = !o.app && this.rand() < 0.2 ? UNITS[Math.floor(this.rand() * UNITS.length)] : "";
     const [namespace, app, texts] = o.app ?? APPS[Math.floor(this.rand() * APPS.length)];
     const nano = String(Math.floor(this.rand() * 1e6)).padStart(6, "0");
-    return {
+    const line = {
       timestamp: new Date(t).toISOString().replace("Z", `${nano}Z`), tenant: s.tenant, site: s.name, region: s.region, node: `${s.name}-n${1 + Math.floor(this.rand() * 3)}`,
       namespace: unit ? "" : namespace, pod: unit ? "" : `${app}-${(s.name.length * 7919).toString(16)}-${"bcdfg"[s.name.length % 5]}x2`, container: unit ? "" : "app", unit,
-      ...(unit ? {} : { stream: bad ? "stderr" : "stdout" }),
       severity: o.severity ?? bad?.[0] ?? (this.rand() < 0.1 ? "debug" : this.rand() < 0.05 ? "" : "info"),
       message: o.message ?? bad?.[1] ?? (unit ? "Reconciling state of the node with its specification" : texts[Math.floor(this.rand() * texts.length)]),
-      ...(unit ? {} : { labels: { app, "app.kubernetes.io/version": "1.14.2" } }),
-      id: Math.floor(this.rand() * 2 ** 52).toString(36).padStart(11, "0"),
+      id: Math.floor(this.rand() * 2 ** 52).toString(36).padStart(11, "0"), seq: 0,
     };
+    if (!unit) {
+      line.stream = bad ? "stderr" : "stdout";
+      line.labels = { app, "app.kubernetes.io/version": "1.14.2" };
+    }
+    return line;
   }
 
   /** A line comes in now, from a region that can be asked. */
