@@ -85,11 +85,12 @@ FLAKES := bin/flakes.txt
 SUMMED := $(GO) run gotest.tools/gotestsum@$(GOTESTSUM) --hide-summary skipped --rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-run-root-test --rerun-fails-report=$(FLAKES)
 FLAKY  := if [ -s $(FLAKES) ]; then echo "== passed at the second try only, so each is a bug to mend (in the test or in what it tests):"; cat $(FLAKES); fi
 # Twice as many packages at once as there are cores: half of their time they wait for clocks and processes.
+# Nor are they vetted again, which make check does.
 AT_ONCE ?= $(shell expr 2 '*' $$(getconf _NPROCESSORS_ONLN))
 test-go: build tools-elasticsearch tools-os ## Run the Go tests (the first time several minutes of compiling)
 	@echo "== go test (the first time it compiles a Kubernetes API server and Cortex: several minutes)"
 	@mkdir -p bin && rm -f $(FLAKES)
-	@MUSTER=$(abspath bin/muster) $(SUMMED) --format pkgname --packages ./... -- -tags $(TAGS) -timeout 30m -p $(AT_ONCE)
+	@MUSTER=$(abspath bin/muster) $(SUMMED) --format pkgname --packages ./... -- -vet=off -tags $(TAGS) -timeout 30m -p $(AT_ONCE)
 	@$(FLAKY)
 
 # Not from the cache: what is tested is a binary that the test builds.
