@@ -274,11 +274,10 @@ const (
 // toSend lists what the Sink has to be given now; taken is called when it took it.
 func (o *outbox) toSend() (alerts []wire.Alert, taken func()) {
 	var sent []*active
-	var until []int64
 	add := func(a *active, ends int64) {
 		alerts = append(alerts, wire.Alert{Labels: a.Labels, Annotations: a.Annotations, StartsAt: time.UnixMilli(a.StartsAt).UTC(),
 			EndsAt: time.UnixMilli(ends).UTC(), GeneratorURL: o.link(a)})
-		sent, until = append(sent, a), append(until, ends)
+		sent = append(sent, a)
 	}
 	// What ended comes first: the same alert may fire again, and an Alertmanager takes
 	// them in their order.
@@ -308,8 +307,9 @@ func (o *outbox) toSend() (alerts []wire.Alert, taken func()) {
 	ends := o.st.Ended
 	return alerts, func() {
 		for i, a := range sent {
-			o.changed = o.changed || !a.Taken || !a.Lasting && a.ends != until[i]
-			a.sent, a.ends, a.Taken = o.now, until[i], true
+			until := alerts[i].EndsAt.UnixMilli()
+			o.changed = o.changed || !a.Taken || !a.Lasting && a.ends != until
+			a.sent, a.ends, a.Taken = o.now, until, true
 		}
 		if len(ends) > 0 {
 			o.st.Ended, o.changed = nil, true

@@ -38,8 +38,9 @@ func Alike(rt http.RoundTripper, urls []string) (http.RoundTripper, error) {
 // ClientOf is a Client of several roles that know the same; see Alike.
 func (p *Peers) ClientOf(urls []string) (*http.Client, error) {
 	c := p.Client()
-	rt, err := Alike(c.Transport, urls)
-	return &http.Client{Transport: rt}, err
+	var err error
+	c.Transport, err = Alike(c.Transport, urls)
+	return c, err
 }
 
 type alike struct {

@@ -123,14 +123,16 @@ for (const [name, open] of [...ROUTES, ...Object.entries(PAGES)].filter(([name])
     await open(page);
     expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(390);
     if (!name.includes("on a phone")) await page.setViewportSize({ width: 1440, height: 900 });
-    expect(await faults(new AxeBuilder({ page }).options({ resultTypes: ["violations"] }).withTags(TAGS))).toEqual([]);
+    expect(await faults(axe(page).withTags(TAGS))).toEqual([]);
     await page.emulateMedia({ colorScheme: "dark" });
-    expect(await faults(new AxeBuilder({ page }).options({ resultTypes: ["violations"] }).withRules(OF_COLOURS)), "in the dark theme").toEqual([]);
+    expect(await faults(axe(page).withRules(OF_COLOURS)), "in the dark theme").toEqual([]);
   });
 }
 
-async function faults(axe: AxeBuilder): Promise<string[]> {
-  // What passes is not told of: that took most of the time. There are no frames here, so no second page to gather them in.
-  const { violations } = await axe.setLegacyMode().analyze();
+/** Axe that does not list what passes. There are no frames here, so no second page to gather its results in. */
+const axe = (page: Page) => new AxeBuilder({ page }).options({ resultTypes: ["violations"] }).setLegacyMode();
+
+async function faults(asked: AxeBuilder): Promise<string[]> {
+  const { violations } = await asked.analyze();
   return violations.map((v) => `${v.impact} ${v.id}: ${v.help}: ${v.nodes.map((n) => n.target.join(" ")).slice(0, 4).join(" | ")}`);
 }
