@@ -23,8 +23,10 @@ import (
 var telemetryAges = []string{fleet.MetricSiteLastPush, "muster_collector_push_delay_seconds"}
 
 // patient is a model for the sites of a pace: the thresholds of signals that are the age of telemetry, in
-// seconds, are the interval higher. Up to a minute they allow for it already.
-func patient(m *health.Model, pace time.Duration) *health.Model {
+// seconds, are the interval higher. Up to a minute they allow for it already. One that a quick site reaches as what
+// it sent last ceases to say anything is bad before that at a slow one too, which is then red and not
+// grey first: as much later as a sample says something, less the looks that may come between.
+func patient(m *health.Model, pace, tick time.Duration) *health.Model {
 	if pace <= fleet.Quick {
 		return m
 	}
@@ -36,6 +38,10 @@ func patient(m *health.Model, pace time.Duration) *health.Model {
 			continue
 		}
 		good, bad := s.Good+pace.Seconds(), s.Bad+pace.Seconds()
+		if s.Bad > lookback.Seconds() {
+			bad = min(bad, s.Bad+(fleet.Lookback(pace)-lookback-2*time.Duration(askedEvery(pace))*tick).Seconds())
+			good = min(good, bad-(s.Bad-s.Good)/4)
+		}
 		later[s.Name] = health.Change{Good: &good, Bad: &bad}
 	}
 	out, err := m.With(later)

@@ -360,7 +360,7 @@ func TestSlowQueriesAreAnswered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	slow := &policy{model: patient(m, 10*time.Minute), pace: 10 * time.Minute}
+	slow := &policy{model: patient(m, 10*time.Minute, 15*time.Second), pace: 10 * time.Minute}
 	p := pl.plan([]*policy{slow})
 	named := 0
 	for _, n := range []int{1, 50, namedAtOnce, 10 * namedAtOnce} {

@@ -235,7 +235,7 @@ func (r *rosters) with(out *roster, p *policy, in []*v1alpha1.SignalOverride, si
 		}
 		v.model = next
 	}
-	v.model = patient(v.model, pace)
+	v.model = patient(v.model, pace, r.e.opts.Tick)
 	out.variants = append(out.variants, v)
 	return v
 }
