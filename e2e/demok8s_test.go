@@ -15,6 +15,7 @@ import (
 	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/testkit/kubectl"
 	"muster.dev/muster/internal/testkit/kubesite"
+	"muster.dev/muster/internal/testkit/senders"
 )
 
 // demoClusters are the sites of `make demo-k8s` that are clusters, each of two nodes.
@@ -47,7 +48,11 @@ func TestDemoOnClusters(t *testing.T) {
 	if os.Getenv("MUSTER_DEMO_K8S") == "" {
 		t.Skip("run make test-demo-k8s: it takes the product's own ports, 4 GB of memory and some minutes")
 	}
-	if _, err := kubesite.Build(); err != nil { // before the demo takes the processors, and time counts
+	// Before the demo takes the processors, and time counts.
+	if _, err := kubesite.Build(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := senders.KubeStateMetrics(); err != nil {
 		t.Fatal(err)
 	}
 	// Sockets lie in it, whose paths may not be as long as those of tests.
@@ -64,8 +69,7 @@ func TestDemoOnClusters(t *testing.T) {
 	t.Run("Ctrl-C", func(t *testing.T) { testNothingIsLeft(t, f) })
 }
 
-// testClustersJoin: both clusters are sites with a score. Nothing that scrapes can run there, so that
-// only connectivity, of which muster-edge itself tells, has to be known.
+// testClustersJoin: both clusters are sites of which all is known.
 func testClustersJoin(t *testing.T, f *onClusters) {
 	for _, name := range demoClusters {
 		var s site
@@ -73,18 +77,21 @@ func testClustersJoin(t *testing.T, f *onClusters) {
 			if f.ended() {
 				t.Fatal("the demo has ended")
 			}
-			if s, err = f.site(name); err == nil && (s.Phase != "Online" || s.Score == nil || !s.Dimensions["connectivity"].Known) {
-				err = fmt.Errorf("%+v", s)
+			if s, err = f.site(name); err != nil {
+				return err
 			}
-			return err
+			known := 0
+			for _, d := range s.Dimensions {
+				if d.Known {
+					known++
+				}
+			}
+			if s.Phase != "Online" || s.Score == nil || known != 4 {
+				return fmt.Errorf("%d of 4 dimensions are known: %+v", known, s)
+			}
+			return nil
 		})
-		var known []string
-		for d, x := range s.Dimensions {
-			if x.Known {
-				known = append(known, d)
-			}
-		}
-		t.Logf("figure: %s is %s after %s; known of it are %v", name, s.Colour, time.Since(f.began).Round(100*time.Millisecond), known)
+		t.Logf("figure: %s is %s after %s", name, s.Colour, time.Since(f.began).Round(100*time.Millisecond))
 	}
 	testkit.Eventually(t, "it says what to type", func() error {
 		if out := f.out.String(); !strings.Contains(out, strings.Join(demoClusters, " and ")+" are Kubernetes clusters") {

@@ -1,5 +1,6 @@
-// Package senders builds for tests what people have that pushes metrics without muster-edge: a
-// real OpenTelemetry Collector and a real Prometheus. Each is a Go module of its own, because
+// Package senders builds for tests what people have at their sites: a real OpenTelemetry Collector
+// and a real Prometheus, which push without muster-edge, and a real kube-state-metrics, which it
+// scrapes. Each is a Go module of its own, because
 // it wants other versions of what Muster uses, and comes from the module proxy; what was built
 // stays in the user's cache.
 package senders
@@ -25,6 +26,11 @@ func Collector() (string, error) { return build("otelcol", ".") }
 // minutes.
 func Prometheus() (string, error) {
 	return build("prometheus", "github.com/prometheus/prometheus/cmd/prometheus")
+}
+
+// KubeStateMetrics returns the path of a kube-state-metrics. The first time takes five minutes.
+func KubeStateMetrics() (string, error) {
+	return build("kube-state-metrics", "k8s.io/kube-state-metrics/v2")
 }
 
 // build makes a program of a package, with the module in the folder of that name.

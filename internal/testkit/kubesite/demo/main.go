@@ -12,6 +12,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -28,6 +29,7 @@ import (
 
 	"muster.dev/muster/internal/atomicfile"
 	"muster.dev/muster/internal/testkit/kubesite"
+	"muster.dev/muster/internal/testkit/senders"
 )
 
 // tenant is the demo's.
@@ -56,6 +58,7 @@ func main() {
 
 type demo struct {
 	bin, dir, sites string
+	stateMetrics    string // the program
 	out             io.Writer
 }
 
@@ -67,10 +70,18 @@ func (d *demo) run(ctx context.Context) (err error) {
 	if d.bin, err = filepath.Abs(d.bin); err != nil {
 		return err
 	}
+	// Before the demo takes both CPUs, and time counts.
+	fmt.Fprintln(d.out, "  Building the clusters and kube-state-metrics, which takes some minutes the first time.")
+	if _, err := kubesite.Build(); err != nil {
+		return err
+	}
+	if d.stateMetrics, err = senders.KubeStateMetrics(); err != nil {
+		return err
+	}
 	began := time.Now()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stop, err := d.start(cancel, os.Stdout, "muster", "demo", "--data-dir", d.dir, "--sites", d.sites)
+	stop, err := start(cancel, os.Stdout, filepath.Join(d.bin, "muster"), "demo", "--data-dir", d.dir, "--sites", d.sites)
 	if err != nil {
 		return fmt.Errorf("%w; run `make build`", err)
 	}
@@ -139,20 +150,49 @@ func (d *demo) site(ctx context.Context, cancel context.CancelCauseFunc, i int) 
 	if err != nil {
 		return nil, err
 	}
-	log, err := os.OpenFile(filepath.Join(dir, "muster-edge.log"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	state, err := d.exportState(cancel, c.Kubeconfig, config)
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close()
-	edge, err := d.start(cancel, log, "muster-edge", "run", "--config", config)
+	edge, err := d.startLogged(cancel, config, filepath.Join(d.bin, "muster-edge"), "run", "--config", config)
 	if err != nil {
+		state()
 		return nil, err
 	}
 	go func() {
 		<-c.Exited()
 		cancel(fmt.Errorf("the cluster of site %s has ended; its log is %s", name, filepath.Join(dir, "kubernetes", "log")))
 	}()
-	return func() { edge(); c.Kill() }, eventually(ctx, "the site", func() error { return d.place(ctx, i) })
+	return func() { edge(); state(); c.Kill() }, eventually(ctx, "the site", func() error { return d.place(ctx, i) })
+}
+
+// exportState has a kube-state-metrics tell of the cluster, which would run in it if images did, and
+// muster-edge scrape that, and the machine on which all nodes are.
+func (d *demo) exportState(cancel context.CancelCauseFunc, kubeconfig, config string) (stop func(), err error) {
+	var ports [2]string
+	for i := range ports {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close()
+		_, ports[i], _ = net.SplitHostPort(l.Addr().String())
+	}
+	edge, err := os.ReadFile(config)
+	if err != nil {
+		return nil, err
+	}
+	text, off := string(edge), "\nhostMetrics: false\n"
+	if !strings.Contains(text, off) {
+		return nil, fmt.Errorf("%s: there is no line hostMetrics to be changed:\n%s", config, text)
+	}
+	text = strings.Replace(text, off, "\nhostMetrics: true\n", 1) + fmt.Sprintf(
+		"scrapeConfigs:\n- job_name: kube-state-metrics\n  honor_labels: true\n  static_configs: [{targets: [127.0.0.1:%s]}]\n", ports[0])
+	if err := atomicfile.Write(config, []byte(text), 0o600); err != nil {
+		return nil, err
+	}
+	return d.startLogged(cancel, filepath.Join(filepath.Dir(config), "kube-state-metrics"), d.stateMetrics, "--kubeconfig", kubeconfig,
+		"--host", "127.0.0.1", "--port", ports[0], "--telemetry-host", "127.0.0.1", "--telemetry-port", ports[1])
 }
 
 // token returns the registration token of a site, which is kept for the next start.
@@ -195,9 +235,19 @@ func (d *demo) hint(took time.Duration) {
 		strings.Join(names, " and "), took.Round(100*time.Millisecond), filepath.Join(d.bin, "muster"), filepath.Join(d.dir, "clusters", names[0], "kubernetes", "admin.kubeconfig"))
 }
 
+// startLogged starts a process whose output goes to a file beside what it is about.
+func (d *demo) startLogged(cancel context.CancelCauseFunc, beside, program string, args ...string) (stop func(), err error) {
+	log, err := os.OpenFile(strings.TrimSuffix(beside, ".yaml")+".log", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	return start(cancel, log, program, args...)
+}
+
 // start starts a process that is to run until stop; if it ends before, cancel is told.
-func (d *demo) start(cancel context.CancelCauseFunc, out *os.File, name string, args ...string) (stop func(), err error) {
-	cmd := exec.Command(filepath.Join(d.bin, name), args...)
+func start(cancel context.CancelCauseFunc, out *os.File, program string, args ...string) (stop func(), err error) {
+	cmd := exec.Command(program, args...)
 	cmd.Stdout, cmd.Stderr = out, out
 	// Ctrl-C is for this process, which ends the others in their order.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -208,7 +258,7 @@ func (d *demo) start(cancel context.CancelCauseFunc, out *os.File, name string, 
 	go func() {
 		_ = cmd.Wait()
 		close(exited)
-		cancel(fmt.Errorf("%s has ended: %s", name, cmd.ProcessState))
+		cancel(fmt.Errorf("%s has ended: %s", filepath.Base(program), cmd.ProcessState))
 	}()
 	return func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
