@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"muster.dev/muster/internal/fleet"
@@ -46,6 +47,7 @@ type connTable struct {
 	mu     sync.Mutex
 	open   map[net.Conn]*connEntry // of sites
 	bySite map[fleet.SiteID]int
+	told   atomic.Int32 // of open; nearly always none, and each request asks
 }
 
 type connEntry struct {
@@ -89,7 +91,9 @@ func (g *Gateway) recognize(c *tls.Conn) {
 	t.open[c] = e
 	t.bySite[who.site]++
 	n := t.bySite[who.site]
-	e.told = n > maxConns && n <= maxConns+maxTold
+	if e.told = n > maxConns && n <= maxConns+maxTold; e.told {
+		t.told.Add(1)
+	}
 	t.mu.Unlock()
 	if n <= maxConns {
 		return
@@ -119,6 +123,9 @@ func (t *connTable) forget(c net.Conn) {
 		return
 	}
 	delete(t.open, c)
+	if e.told {
+		t.told.Add(-1)
+	}
 	if t.bySite[e.site]--; t.bySite[e.site] == 0 {
 		delete(t.bySite, e.site)
 	}
@@ -126,6 +133,9 @@ func (t *connTable) forget(c net.Conn) {
 
 // told says whether a connection is one too many of its site.
 func (t *connTable) isTold(c net.Conn) bool {
+	if t.told.Load() == 0 {
+		return false
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.open[c]
