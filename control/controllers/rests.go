@@ -5,11 +5,11 @@ import "time"
 const (
 	// restShare is how many times as long as a pass took the tenant then waits for its next one,
 	// restMost the most of it.
-	restShare = 9
-	restMost  = 2 * time.Second
+	restShare = 4
+	restMost  = time.Second
 )
 
-// rests keeps a tenant from more than a tenth of the loop's time, be it as large as it may and
+// rests keeps a tenant from more than a fifth of the loop's time, be it as large as it may and
 // the machine as busy: what changes meanwhile is in one pass later, and other tenants come first.
 type rests map[string]time.Time
 
