@@ -44,6 +44,21 @@ describe("buildClusters", () => {
     expect(buildClusters(same, 36, [1, 1e6]).map((l) => l.length)).toEqual([1, 1]);
   });
 
+  // A cluster stands in the middle of its members, which may be nearer to a neighbour than the one that pulled them in.
+  it.each([1, 2, 3, 4])("leaves no two within the radius of each other (%i)", (seed) => {
+    const width = 1000;
+    let state = seed;
+    const random = () => (state = (state * 48271) % 2147483647) / 2147483647;
+    const towns = Array.from({ length: 80 }, () => ({ x: random() * width, y: random() * 500, sites: 1 + Math.floor(random() ** 4 * 200) }));
+    const points = towns.flatMap((t, i) => Array.from({ length: t.sites }, (_, j) => ({ key: `${i}-${j}`, x: (t.x + random() + width) % width, y: t.y + random() })));
+    const levels = buildClusters(points, 36, scales, width);
+    for (const [level, scale] of scales.entries()) {
+      const marks = levels[level]!;
+      const nearest = Math.min(...marks.flatMap((a, i) => marks.slice(i + 1).map((b) => Math.hypot(Math.min(Math.abs(a.x - b.x), width - Math.abs(a.x - b.x)), a.y - b.y))));
+      expect(nearest * scale).toBeGreaterThan(36);
+    }
+  });
+
   it("goes on behind the end of the world", () => {
     const ends = [{ key: "chatham", x: 999, y: 5 }, { key: "fiji", x: 2, y: 5 }, { key: "samoa", x: 3, y: 5 }, { key: "far", x: 500, y: 5 }];
     const [level] = buildClusters(ends, 36, [8], 1000);

@@ -37,7 +37,17 @@ export function buildClusters(points: readonly Point[], radius: number, scales: 
   return levels;
 }
 
+/** Joins until no two are within r of each other: a joined one stands elsewhere than those that it was made of, perhaps next to another. */
 function merge(input: readonly Cluster[], r: number, width: number): Cluster[] {
+  let out = mergeOnce(input, r, width);
+  for (let before = input.length; out.length < before; ) {
+    before = out.length;
+    out = mergeOnce(out, r, width);
+  }
+  return out;
+}
+
+function mergeOnce(input: readonly Cluster[], r: number, width: number): Cluster[] {
   // A cell by one number: a string for each would cost more than the rest.
   const cell = (v: number) => Math.floor(v / r);
   const id = (gx: number, gy: number) => gx * ROW + gy;
@@ -48,7 +58,7 @@ function merge(input: readonly Cluster[], r: number, width: number): Cluster[] {
     next[i] = first.get(k) ?? -1;
     first.set(k, i);
   }
-  // The largest first: they pull in their neighbours, and stay where they are.
+  // The largest first: they pull in their neighbours, and hardly move.
   const order = Int32Array.from(input, (_, i) => i).sort((a, b) => input[b]!.members.length - input[a]!.members.length || a - b);
   const taken = new Uint8Array(input.length);
   const out: Cluster[] = [];

@@ -49,8 +49,12 @@ export function markOf(id: string, x: number, y: number, sites: readonly Spot[],
 export const compareMarks = (a: Mark, b: Mark): number =>
   colourRank(a.worst) - colourRank(b.worst) || b.sites.length - a.sites.length || (a.id < b.id ? -1 : 1);
 
-/** Across, in pixels. Two clusters are CLUSTER_RADIUS apart at least, so that none as large as this covers its neighbour's figure. */
-export const clusterSize = (n: number): number => Math.min(44, 30 + 12 * Math.log10(n));
+/** Across, in pixels. */
+export const LARGEST_CLUSTER = 44;
+export const clusterSize = (n: number): number => Math.min(LARGEST_CLUSTER, 30 + 12 * Math.log10(n));
+
+/** A count that fits into the ring; the label and the tip have it whole. */
+export const shortCount = (n: number): string => (n > 9949 ? `${Math.round(n / 1000)}k` : n > 999 ? `${(n / 1000).toFixed(1)}k` : String(n));
 
 /** How many are of what, where that is not health. */
 const kindsText = (m: Mark, p: Paint): string => p.kinds.flatMap((k, i) => (m.kinds[i]! > 0 ? `${formatCount(m.kinds[i]!)} ${k.label}` : [])).join(", ");
@@ -148,7 +152,7 @@ function Donut({ paint, counts, total, worst, size }: { paint: Paint; counts: re
         return el;
       })}
       <text x={size / 2} y={size / 2}>
-        {total > 9999 ? `${Math.round(total / 1000)}k` : total}
+        {shortCount(total)}
       </text>
       {paint.kinds[0]?.health && worst !== "green" && (
         <g transform={`translate(${size - 13} -1)`}>

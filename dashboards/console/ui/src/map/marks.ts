@@ -3,12 +3,12 @@
 import { useMemo, useRef } from "react";
 import { buildClusters, type Point } from "../lib/cluster";
 import { siteKey } from "../lib/site";
-import { compareMarks, type Mark, markOf, type Spot } from "./markers";
+import { compareMarks, LARGEST_CLUSTER, type Mark, markOf, type Spot } from "./markers";
 import { MAX_SCALE, type View } from "./view";
 import { project, WORLD } from "./world";
 
-/** Pixels within which sites become one mark. */
-export const CLUSTER_RADIUS = 36;
+/** Pixels within which sites become one mark: as wide as the largest, so that no two of them touch. */
+export const CLUSTER_RADIUS = LARGEST_CLUSTER;
 const LEVELS_PER_OCTAVE = 2;
 
 /** Whether the parts of a cluster, so many units across, never come apart: they are at one place, or the map is as close as it gets. */
