@@ -1,5 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
-import { valuesBy } from "../lib/hosts";
+import { triesBy, type Tries, valuesBy } from "../lib/hosts";
 import { quoteValue } from "../lib/inventory";
 import { api } from "./client";
 import { keys } from "./keys";
@@ -22,6 +22,10 @@ export const useMeasured = (tenant: string, query: string) => useInstant(tenant,
 
 /** As useMeasured, its values by some of their labels, joined by spaces. */
 export const useMeasuredBy = (tenant: string, query: string, ...labels: readonly string[]): Map<string, number> => valuesBy(useMeasured(tenant, query).data, ...labels);
+
+/** How attempts went, by labels, joined by spaces. */
+export const useTries = (tenant: string, ask: { tried: string; failed: string }, ...labels: readonly string[]): ((key: string) => Tries | undefined) =>
+  triesBy(useMeasured(tenant, ask.tried).data, useMeasured(tenant, ask.failed).data, ...labels);
 
 /** How long a list of names in a query of the inventory may be, which has 2,000 bytes at most. */
 const NAMES = 1900;

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { VirtualHost } from "../api/types";
-import { addressOf, consumersOf, hostPath, linkQueries, partsOf, siteHostQueries, siteQueries, sitesQuery, triesColour, triesText, valuesBy } from "./hosts";
+import { addressOf, consumersOf, hostColour, hostPath, linkQueries, partsOf, siteHostQueries, siteQueries, sitesQuery, triesBy, triesColour, triesText, valuesBy } from "./hosts";
 
 const policy = (name: string, ...virtualSites: string[]) => ({ name, virtualSites, sites: 3, fault: "" });
 const db: VirtualHost = {
@@ -32,7 +32,24 @@ describe("virtual hosts", () => {
     expect(valuesBy(v, "site", "direction")).toEqual(new Map([["paris out", 2.5]]));
     expect(valuesBy(undefined, "site").size).toBe(0);
   });
+  // A host that nobody reaches was green while the slower of the two answers was on its way.
+  it("say nothing of attempts until both answers are there", () => {
+    const of = (n: string) => ({ status: "success" as const, data: { resultType: "vector" as const, result: [{ metric: { host: "shop/db" }, value: [0, n] as [number, string] }] } });
+    expect(triesBy(of("4"), undefined, "host")("shop/db")).toBeUndefined();
+    expect(triesBy(undefined, of("4"), "host")("shop/db")).toBeUndefined();
+    expect(triesBy(of("4"), of("3"), "host")("shop/db")).toEqual({ tried: 4, failed: 3 });
+  });
   it.each([
+    [{ ready: false, reason: "NoMembers" }, undefined, "red"],
+    [{ ready: false, reason: "" }, undefined, "grey"],
+    [{ ready: true, reason: "" }, undefined, "grey"],
+    [{ ready: true, reason: "" }, { tried: undefined, failed: undefined }, "green"],
+    [{ ready: true, reason: "" }, { tried: 4, failed: 4 }, "red"],
+    [{ ready: true, reason: "" }, { tried: 4, failed: 1 }, "orange"],
+    [{ ready: false, reason: "NoMembers" }, { tried: 4, failed: 0 }, "red"],
+  ])("a host %o, tried %o, is %s", (h, tries, colour) => expect(hostColour(h, tries)).toBe(colour));
+  it.each([
+    [undefined, "grey", "attempts not known yet"],
     [{ tried: undefined, failed: undefined }, "grey", "not tried in an hour"],
     [{ tried: 1, failed: 0 }, "green", "1 attempt in an hour, none failed"],
     [{ tried: 4, failed: 1 }, "orange", "1 of 4 attempts in an hour failed"],

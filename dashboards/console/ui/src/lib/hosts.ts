@@ -82,16 +82,37 @@ export interface Tries {
   failed: number | undefined;
 }
 
+/** How attempts went, by the labels of two answers, joined by spaces; nothing is known until both are there: without the second all seem to succeed. */
+export function triesBy(tried: Vector | undefined, failed: Vector | undefined, ...labels: readonly string[]): (key: string) => Tries | undefined {
+  if (!tried || !failed) return () => undefined;
+  const [all, bad] = [valuesBy(tried, ...labels), valuesBy(failed, ...labels)];
+  return (key) => ({ tried: all.get(key), failed: bad.get(key) });
+}
+
 /** How attempts went, in words. */
-export function triesText({ tried = 0, failed = 0 }: Tries): string {
+export function triesText(tries: Tries | undefined): string {
+  if (!tries) return "attempts not known yet";
+  const { tried = 0, failed = 0 } = tries;
   if (tried === 0) return "not tried in an hour";
   if (failed === 0) return `${plural(tried, "attempt")} in an hour, none failed`;
   return `${formatCount(failed)} of ${plural(tried, "attempt")} in an hour failed`;
 }
 
 /** How attempts went, as a colour: red where none succeeded. */
-export function triesColour({ tried = 0, failed = 0 }: Tries): "green" | "orange" | "red" | "grey" {
+export function triesColour(tries: Tries | undefined): "green" | "orange" | "red" | "grey" {
+  const { tried = 0, failed = 0 } = tries ?? {};
   if (tried === 0) return "grey";
   if (failed === 0) return "green";
   return failed < tried ? "orange" : "red";
 }
+
+/** A host's colour: of its object while that is not ready, else of what is tried; one that nobody has tried is fine. */
+export function hostColour(h: Pick<VirtualHost, "ready" | "reason">, tries: Tries | undefined): keyof typeof hostReach {
+  if (!h.ready) return h.reason ? "red" : "grey";
+  if (!tries) return "grey";
+  const went = triesColour(tries);
+  return went === "grey" ? "green" : went;
+}
+
+/** What a host's colour says. */
+export const hostReach = { green: "reachable", orange: "reachable, not always", red: "not reachable", grey: "not known yet" };

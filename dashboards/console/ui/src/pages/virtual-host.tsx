@@ -1,13 +1,13 @@
 import { useMemo } from "react";
 import { Link, useLocation, useSearch } from "wouter";
-import { useVirtualHosts } from "../api/host-queries";
+import { useTries, useVirtualHosts } from "../api/host-queries";
 import type { VirtualHost } from "../api/types";
 import { Shape } from "../components/shape";
 import { useTitle } from "../components/shell";
 import { Empty, ProblemNote, Skeleton } from "../components/states";
 import { Ago } from "../components/time";
 import { formatCount, plural } from "../lib/format";
-import { addressOf, consumersOf, hostKey, hostPath, hostsPath } from "../lib/hosts";
+import { addressOf, consumersOf, hostColour, hostKey, hostPath, hostQueries, hostReach, hostsPath } from "../lib/hosts";
 import { virtualSitePath } from "../lib/site";
 import { HostLinks } from "../panels/host-links";
 import { HostSites, type Part } from "../panels/host-sites";
@@ -68,12 +68,13 @@ const partOf = (text: string | null): Part => (text === "provides" || text === "
 
 function Loaded({ host: h, part }: { host: VirtualHost; part: Part }) {
   const [, navigate] = useLocation();
+  const colour = hostColour(h, useTries(h.tenant, hostQueries, "host")(hostKey(h)));
   return (
     <>
       <header className="stack" style={{ gap: 6 }}>
         <h1 className="row wrap">
-          <Shape colour={h.ready ? "green" : h.reason ? "red" : "grey"} size={18} />
-          <span className="visually-hidden">{h.ready ? "reachable: " : h.reason ? "not reachable: " : ""}</span>
+          <Shape colour={colour} size={18} />
+          <span className="visually-hidden">{hostReach[colour]}: </span>
           {hostKey(h)}
         </h1>
         <p className="muted">

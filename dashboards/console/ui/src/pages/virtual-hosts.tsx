@@ -1,7 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { useCallback, useMemo } from "react";
 import { Link, useSearch } from "wouter";
-import { useMeasuredBy, useVirtualHosts } from "../api/host-queries";
+import { useMeasuredBy, useTries, useVirtualHosts } from "../api/host-queries";
 import { sessionQuery } from "../api/queries";
 import type { VirtualHost } from "../api/types";
 import { TenantSelect, useTyped } from "../components/filters";
@@ -10,7 +10,7 @@ import { useTitle } from "../components/shell";
 import { Command, Empty, ProblemNote, Skeleton } from "../components/states";
 import { useAddress } from "../components/virtual-picker";
 import { DASH, formatCount, plural } from "../lib/format";
-import { addressOf, consumersOf, hostKey, hostPath, hostQueries, triesColour, triesText } from "../lib/hosts";
+import { addressOf, consumersOf, hostColour, hostKey, hostPath, hostQueries, hostReach, triesText } from "../lib/hosts";
 import { formatRate } from "../lib/links";
 
 /** Services of some sites that others reach by name. */
@@ -74,8 +74,7 @@ export function VirtualHostsPage() {
 function HostTable({ tenant, hosts, named }: { tenant: string; hosts: readonly VirtualHost[]; named: boolean }) {
   const open = useMeasuredBy(tenant, hostQueries.open, "host");
   const bytes = useMeasuredBy(tenant, hostQueries.bytes, "host");
-  const tried = useMeasuredBy(tenant, hostQueries.tried, "host");
-  const failed = useMeasuredBy(tenant, hostQueries.failed, "host");
+  const triesOf = useTries(tenant, hostQueries, "host");
   return (
     <section className="stack" style={{ gap: 8 }} aria-label={`Virtual hosts of ${tenant}`}>
       {named && <h2>{tenant}</h2>}
@@ -98,15 +97,14 @@ function HostTable({ tenant, hosts, named }: { tenant: string; hosts: readonly V
           <tbody>
             {hosts.map((h) => {
               const key = hostKey(h);
-              const tries = { tried: tried.get(key), failed: failed.get(key) };
-              const went = triesColour(tries);
-              const colour = !h.ready ? (h.reason ? "red" : "grey") : went === "grey" ? "green" : went;
+              const tries = triesOf(key);
+              const colour = hostColour(h, tries);
               return (
                 <tr key={key} data-host={key}>
                   <th scope="row" className="vs-name">
                     <span className="row nowrap" style={{ gap: 6 }}>
                       <Shape colour={colour} size={12} />
-                      <span className="visually-hidden">{h.ready ? "reachable" : h.reason ? "not reachable" : "not looked at yet"}</span>
+                      <span className="visually-hidden">{hostReach[colour]}</span>
                       <Link href={hostPath(h)}>{key}</Link>
                     </span>
                     <div className="muted small">

@@ -1,12 +1,12 @@
 import { Link } from "wouter";
-import { useMeasuredBy } from "../api/host-queries";
+import { useMeasuredBy, useTries } from "../api/host-queries";
 import { useInventoryRows } from "../api/inventory-queries";
 import { useSiteObject } from "../api/queries";
 import type { Colour, SiteRow, VirtualHost } from "../api/types";
 import { Shape } from "../components/shape";
 import { ProblemNote, Skeleton } from "../components/states";
 import { DASH, formatCount, plural } from "../lib/format";
-import { hostKey, partsOf, siteQueries, sitesQuery, triesColour, triesText } from "../lib/hosts";
+import { hostKey, partsOf, siteQueries, sitesQuery, type Tries, triesColour, triesText } from "../lib/hosts";
 import { formatRate } from "../lib/links";
 import { sitePath, type SiteRef } from "../lib/site";
 
@@ -35,8 +35,7 @@ export function HostSites({ host, part, onPart, empty }: { host: VirtualHost; pa
   const figures = {
     open: useMeasuredBy(tenant, any ? ask.open : "", "site", "direction"),
     bytes: useMeasuredBy(tenant, any ? ask.bytes : "", "site", "direction"),
-    tried: useMeasuredBy(tenant, any ? ask.tried : "", "site", "direction"),
-    failed: useMeasuredBy(tenant, any ? ask.failed : "", "site", "direction"),
+    tries: useTries(tenant, any ? ask : { tried: "", failed: "" }, "site", "direction"),
   };
   return (
     <section className="card" aria-label="Sites of the virtual host">
@@ -95,7 +94,11 @@ export function HostSites({ host, part, onPart, empty }: { host: VirtualHost; pa
   );
 }
 
-type Figures = Record<"open" | "bytes" | "tried" | "failed", Map<string, number>>;
+interface Figures {
+  open: Map<string, number>;
+  bytes: Map<string, number>;
+  tries: (key: string) => Tries | undefined;
+}
 
 function Row({ host, site, figures }: { host: VirtualHost; site: SiteRow; figures: Figures }) {
   const ref = { tenant: site.tenant, name: site.name };
@@ -104,7 +107,7 @@ function Row({ host, site, figures }: { host: VirtualHost; site: SiteRow; figure
   // Both ends of a connection count it; a site that has both parts is seen as who reaches it.
   const direction = consumes ? "out" : "in";
   const at = `${site.name} ${direction}`;
-  const tries = { tried: figures.tried.get(at), failed: figures.failed.get(at) };
+  const tries = figures.tries(at);
   const phase = String(site.phase ?? "");
   return (
     <tr data-host-site={site.name}>
@@ -121,7 +124,7 @@ function Row({ host, site, figures }: { host: VirtualHost; site: SiteRow; figure
           <Shape colour={triesColour(tries)} size={10} />
           {triesText(tries)}
         </span>
-        {(tries.failed ?? 0) > 0 && <LastError site={ref} />}
+        {(tries?.failed ?? 0) > 0 && <LastError site={ref} />}
       </td>
       <td data-label="Regional">{site.regional ? String(site.regional) : DASH}</td>
       <td className="num" data-label="Open">

@@ -1,5 +1,5 @@
 import { Link } from "wouter";
-import { useMeasuredBy, useVirtualHosts } from "../api/host-queries";
+import { useMeasuredBy, useTries, useVirtualHosts } from "../api/host-queries";
 import type { VirtualHost } from "../api/types";
 import { Shape } from "../components/shape";
 import { DASH, formatCount } from "../lib/format";
@@ -17,8 +17,7 @@ function Card({ site, hosts }: { site: SiteRef; hosts: readonly { h: VirtualHost
   const ask = siteHostQueries(site.name);
   const open = useMeasuredBy(site.tenant, ask.open, "host");
   const bytes = useMeasuredBy(site.tenant, ask.bytes, "host");
-  const tried = useMeasuredBy(site.tenant, ask.tried, "host");
-  const failed = useMeasuredBy(site.tenant, ask.failed, "host");
+  const triesOf = useTries(site.tenant, ask, "host");
   return (
     <section className="card" aria-label="Virtual hosts of this site">
       <header>
@@ -42,7 +41,7 @@ function Card({ site, hosts }: { site: SiteRef; hosts: readonly { h: VirtualHost
           <tbody>
             {hosts.map(({ h, provides, consumes }) => {
               const key = hostKey(h);
-              const t = { tried: tried.get(key), failed: failed.get(key) };
+              const t = triesOf(key);
               return (
                 <tr key={key} data-site-host={key}>
                   <th scope="row" className="vs-name">
