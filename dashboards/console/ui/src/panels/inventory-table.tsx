@@ -52,11 +52,13 @@ export function InventoryTable(p: Props) {
   }, [reached, onReach]);
 
   const widths = p.columns.map((c) => widthOf(c, kindOf(c, p.fields)));
-  const template = `36px ${widths.map((w) => (w.share > 0 ? `minmax(${w.px}px, ${w.share}fr)` : `${w.px}px`)).join(" ")}`;
-  const least = 36 + widths.reduce((n, w) => n + w.px, 0);
+  // Beside the name stands the tenant, where there is room for it.
+  const atLeast = (px: number, column: string | undefined) => (column === "name" ? `calc(${px}px + var(--inv-tenant, 0px))` : `${px}px`);
+  const template = `36px ${widths.map((w, i) => (w.share > 0 ? `minmax(${atLeast(w.px, p.columns[i])}, ${w.share}fr)` : `${w.px}px`)).join(" ")}`;
+  const least = atLeast(36 + widths.reduce((n, w) => n + w.px, 0), "name");
   return (
     <div ref={box} className="inv-scroll" tabIndex={0} role="region" aria-label="Table of sites">
-      <div className="inv-table" role="table" aria-label="Sites" aria-rowcount={items.length + 1} aria-colcount={p.columns.length + 1} style={{ minWidth: least }}>
+      <div className={p.showTenant ? "inv-table of-tenants" : "inv-table"} role="table" aria-label="Sites" aria-rowcount={items.length + 1} aria-colcount={p.columns.length + 1} style={{ minWidth: least }}>
         <div role="rowgroup" className="inv-head">
           <div role="row" aria-rowindex={1} className="inv-row" style={{ gridTemplateColumns: template }}>
             <div role="columnheader" className="inv-check">
@@ -125,7 +127,7 @@ function Cell({ site: s, column, kind, showTenant }: { site: SiteRow; column: st
             ⚒<span className="visually-hidden"> in maintenance</span>
           </span>
         )}
-        {showTenant && <span className="muted small inv-tenant">{s.tenant}</span>}
+        {showTenant && <span className="muted small inv-tenant truncate" title={s.tenant}>{s.tenant}</span>}
       </div>
     );
   }
