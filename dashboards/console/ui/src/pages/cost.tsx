@@ -148,7 +148,7 @@ function ResourceRow({ resource: r, first }: { resource: Resource; first: boolea
         <span>
           <b>{formatValue(r.used, r.limit > 0 && unit === "cores" ? "" : unit)}</b> {r.limit > 0 ? `of ${formatValue(r.limit, unit)}` : "without a limit"}
         </span>
-        {share !== null && <meter min={0} max={1} value={share} high={0.8} optimum={0} aria-label={`${name}: ${formatPercent(Math.floor(share * 100))} used`} />}
+        {share !== null && <meter min={0} max={1} value={share} low={0.8} high={0.999} optimum={0} aria-label={`${name}: ${formatPercent(Math.floor(share * 100))} used`} />}
         <span className="muted small">
           {r.perSite > 0 ? `${formatValue(r.perSite, unit)} a site` : DASH}
           {r.moreSites !== null && r.moreSites !== undefined && `, room for ${formatCount(r.moreSites)}`}

@@ -77,7 +77,7 @@ function Quota({ use }: { use: QuotaUse }) {
           {state === "near" && ", nearly used up"}
           {state === "full" && ", used up"}
         </span>
-        {share !== null && <meter min={0} max={1} value={Math.min(1, share)} high={NEAR} optimum={0} aria-label={`${name}: ${formatPercent(Math.floor(share * 100))} used`} />}
+        {share !== null && <meter min={0} max={1} value={Math.min(1, share)} low={NEAR} high={0.999} optimum={0} aria-label={`${name}: ${formatPercent(Math.floor(share * 100))} used`} />}
       </dd>
     </div>
   );
