@@ -33,9 +33,9 @@ export class MockTimeline {
       if (n % 5 === 0) {
         add({ time: now - 26 * HOUR - n * MINUTE, kind: "connection", severity: "warning", ...of(s), text: "not connected any more; it was on regional eu-1", before: "Online", after: "Offline" });
         add({ time: now - 25.5 * HOUR - n * MINUTE, kind: "connection", severity: "good", ...of(s), text: "connected to regional eu-1", before: "Offline", after: "Online" });
-        add({ time: now - 50 * HOUR + n * MINUTE, kind: "software", ...of(s), object: `Versions/${s.name}`, text: "agent 1.4.2 → 1.5.0; kernel 6.1.0-25 → 6.1.0-28", before: "1.4.2", after: "1.5.0" });
+        add({ time: now - 50 * HOUR + (n % 2000) * MINUTE, kind: "software", ...of(s), object: `Versions/${s.name}`, text: "agent 1.4.2 → 1.5.0; kernel 6.1.0-25 → 6.1.0-28", before: "1.4.2", after: "1.5.0" });
       }
-      if (n % 9 === 0) add({ time: now - 51 * HOUR + n * MINUTE, kind: "rollout", severity: "good", ...of(s), namespace: "shop", object: "Rollout/web-5b21c9d0", text: "rollout shop/web-5b21c9d0: its wave has passed", after: "passed", link: "/rollouts/shop/web-5b21c9d0?tenant=acme" });
+      if (n % 9 === 0) add({ time: now - 51 * HOUR + (n % 2000) * MINUTE, kind: "rollout", severity: "good", ...of(s), namespace: "shop", object: "Rollout/web-5b21c9d0", text: "rollout shop/web-5b21c9d0: its wave has passed", after: "passed", link: "/rollouts/shop/web-5b21c9d0?tenant=acme" });
       if (s.maintenance) add({ time: now - HOUR, kind: "maintenance", ...of(s), by: "ada@example.com", text: `maintenance: ${s.maintenance.reason}`, after: "maintenance" });
     }
     if (n > 0) {
