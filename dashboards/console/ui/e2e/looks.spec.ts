@@ -1,6 +1,6 @@
 import type { Locator } from "@playwright/test";
 import { EXAMPLES } from "./routes.mjs";
-import { expect, get, login, MOCK, test } from "./fixtures";
+import { control, expect, get, login, MOCK, test } from "./fixtures";
 
 test.skip(!MOCK, "wants the mock's fleet");
 
@@ -53,6 +53,33 @@ test.describe("looks", () => {
       await expect(p.locator(".skeleton")).toHaveCount(0);
       const cut = await p.locator(".table-wrap").evaluateAll((all) => all.filter((t) => t.scrollWidth > t.clientWidth + 1).map((t) => t.getAttribute("aria-label")));
       expect(cut).toEqual([]);
+    });
+  }
+
+  for (const width of [1280, 1440, 2560]) {
+    test(`names of sites are whole beside their tenant at ${width} px`, async ({ page }) => {
+      await page.setViewportSize({ width, height: 900 });
+      await login(page, "/sites");
+      await expect(page.locator("[data-site] .inv-tenant").first()).toBeVisible();
+      const cut = await page.locator("[data-site] .inv-name a").evaluateAll((all) => all.filter((a) => a.scrollWidth > a.clientWidth).map((a) => a.textContent));
+      expect(cut).toEqual([]);
+    });
+  }
+
+  for (const width of [1362, 1440, 1680, 1682]) {
+    test(`that the data are stale does not cover the menu at ${width} px`, async ({ page }) => {
+      await page.setViewportSize({ width, height: 900 });
+      await control(page, "stop");
+      await page.route("**/api/v1/sites?**", async (r) => {
+        const res = await r.fetch();
+        await r.fulfill({ response: res, json: { ...(await res.json()), asOf: new Date(Date.now() - 10 * 60_000).toISOString() } });
+      });
+      await login(page, "/policies");
+      const live = page.locator("[data-live=stale]");
+      await expect(live).toContainText("Stale");
+      const chip = (await live.boundingBox())!;
+      const last = (await page.locator(".topbar nav .nav-items > *").last().boundingBox())!;
+      expect(last.x + last.width).toBeLessThanOrEqual(chip.x);
     });
   }
 

@@ -89,13 +89,17 @@ function LiveIndicator() {
     connecting: fetching ? "Loading" : "Connecting",
     live: "Live",
     reconnecting: polling ? "No stream, polling" : "Reconnecting",
-    stale: `Stale since ${"since" in live ? formatClock(live.since) : ""}`,
+    stale: "Stale",
   }[live.kind];
-  const title = tick === undefined ? text : `${text}. Newest evaluation: ${formatAbsolute(tick)}`;
+  const since = live.kind === "stale" ? ` since ${formatClock(live.since)}` : "";
+  const title = tick === undefined ? text : `${text}${since}. Newest evaluation: ${formatAbsolute(tick)}`;
   return (
     <span className={`live is-${live.kind}`} title={title} data-live={live.kind}>
       <i aria-hidden />
-      <span role="status">{text}</span>
+      <span role="status">
+        {text}
+        {since && <span className="live-since">{since}</span>}
+      </span>
       {live.kind === "live" && at && <span className="muted">{at}</span>}
     </span>
   );
