@@ -186,7 +186,7 @@ const PAGES = {
 
 /** Waits until a page is there with all that it asks for, and its charts are drawn, on a busy machine too. */
 async function settled(page) {
-  const done = () => document.querySelector("h1") && !document.querySelector(".skeleton") && [...document.querySelectorAll(".chart > [role=img]")].every((c) => c.querySelector("canvas, p"));
+  const done = () => document.querySelector("h1") && !document.querySelector(".skeleton") && [...document.querySelectorAll(".chart > [role=img]:not(.spans)")].every((c) => c.querySelector("canvas, p"));
   for (let i = 0; i < 2; i++) {
     await page.waitForFunction(done, null, { timeout: 15_000 });
     await page.waitForTimeout(700);
