@@ -21,8 +21,13 @@ test.describe("looks", () => {
   for (const width of [1280, 1440, 1920, 2560]) {
     test(`the filters of alerts leave none over at ${width} px`, async ({ page }) => {
       await page.setViewportSize({ width, height: 900 });
+      // As many as 10,000 sites have: the counts of few leave room for all filters anyway.
+      await page.route("**/api/v1/alerts?**", async (r) => {
+        const res = await r.fetch();
+        await r.fulfill({ response: res, json: { ...(await res.json()), counts: { critical: 12_589, warning: 22_247, info: 21_855 } } });
+      });
       await login(page, "/alerts");
-      await expect(page.locator(".alert-counts b").first()).not.toHaveText("–");
+      await expect(page.locator(".alert-counts b")).toHaveText(["12,589", "22,247", "21,855"]);
       const tops = await page.locator(".alert-filters > :is(input, select, .input, .select)").evaluateAll((all) => all.map((f) => Math.round(f.getBoundingClientRect().top)));
       expect(tops.length).toBeGreaterThan(3);
       expect(new Set(tops).size).toBe(1);
