@@ -22,10 +22,14 @@ import (
 // telemetryAges are the metrics that tell how old what a site sent is.
 var telemetryAges = []string{fleet.MetricSiteLastPush, "muster_collector_push_delay_seconds"}
 
+// early is by how much the samples that were sent last may be older than their push, since a site's targets are
+// scraped one after the other, and how long a colour waits for a second look.
+const early = 90 * time.Second
+
 // patient is a model for the sites of a pace: the thresholds of signals that are the age of telemetry, in
 // seconds, are the interval higher. Up to a minute they allow for it already. One that a quick site reaches as what
 // it sent last ceases to say anything is bad before that at a slow one too, which is then red and not
-// grey first: as much later as a sample says something, less the looks that may come between.
+// grey first: as much later as a sample says something, less the looks that may come between and what is early.
 func patient(m *health.Model, pace, tick time.Duration) *health.Model {
 	if pace <= fleet.Quick {
 		return m
@@ -39,7 +43,7 @@ func patient(m *health.Model, pace, tick time.Duration) *health.Model {
 		}
 		good, bad := s.Good+pace.Seconds(), s.Bad+pace.Seconds()
 		if s.Bad > lookback.Seconds() {
-			bad = min(bad, s.Bad+(fleet.Lookback(pace)-lookback-2*time.Duration(askedEvery(pace))*tick).Seconds())
+			bad = min(bad, s.Bad+(fleet.Lookback(pace)-lookback-2*time.Duration(askedEvery(pace))*tick-early).Seconds())
 			good = min(good, bad-(s.Bad-s.Good)/4)
 		}
 		later[s.Name] = health.Change{Good: &good, Bad: &bad}
