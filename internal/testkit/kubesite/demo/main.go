@@ -163,20 +163,20 @@ func (d *demo) site(ctx context.Context, cancel context.CancelCauseFunc, i int) 
 		<-c.Exited()
 		cancel(fmt.Errorf("the cluster of site %s has ended; its log is %s", name, filepath.Join(dir, "kubernetes", "log")))
 	}()
-	return func() { edge(); state(); c.Kill() }, eventually(ctx, "the site", func() error { return d.place(ctx, i) })
+	if err := eventually(ctx, "the site", func() error { return d.place(ctx, i) }); err != nil {
+		edge()
+		state()
+		return nil, err
+	}
+	return func() { edge(); state(); c.Kill() }, nil
 }
 
 // exportState has a kube-state-metrics tell of the cluster, which would run in it if images did, and
 // muster-edge scrape that, and the machine on which all nodes are.
 func (d *demo) exportState(cancel context.CancelCauseFunc, kubeconfig, config string) (stop func(), err error) {
-	var ports [2]string
-	for i := range ports {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer l.Close()
-		_, ports[i], _ = net.SplitHostPort(l.Addr().String())
+	ports, err := freePorts(2)
+	if err != nil {
+		return nil, err
 	}
 	edge, err := os.ReadFile(config)
 	if err != nil {
@@ -193,6 +193,20 @@ func (d *demo) exportState(cancel context.CancelCauseFunc, kubeconfig, config st
 	}
 	return d.startLogged(cancel, filepath.Join(filepath.Dir(config), "kube-state-metrics"), d.stateMetrics, "--kubeconfig", kubeconfig,
 		"--host", "127.0.0.1", "--port", ports[0], "--telemetry-host", "127.0.0.1", "--telemetry-port", ports[1])
+}
+
+// freePorts are different ones of this machine that nobody listens at.
+func freePorts(n int) (ports []string, err error) {
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close()
+		_, port, _ := net.SplitHostPort(l.Addr().String())
+		ports = append(ports, port)
+	}
+	return ports, nil
 }
 
 // token returns the registration token of a site, which is kept for the next start.
