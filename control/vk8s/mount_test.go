@@ -151,6 +151,41 @@ func TestClientsCannotTell(t *testing.T) {
 	if _, err := kube.CoreV1().Nodes().Patch(ctx, "paris-n1", types.StrategicMergePatchType, []byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{}); !apierrors.IsMethodNotSupported(err) || !strings.Contains(err.Error(), "cordon a node on its site's own cluster") {
 		t.Errorf("a node is cordoned: %v", err)
 	}
+	// What sites say is theirs to say: pods may be deleted, and that is all.
+	merge := []byte(`{"metadata":{"labels":{"a":"b"}}}`)
+	for what, try := range map[string]func() error{
+		"update a pod": func() error {
+			_, err := kube.CoreV1().Pods(mine).Update(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", ResourceVersion: "1"}}, metav1.UpdateOptions{})
+			return err
+		},
+		"patch a pod": func() error {
+			_, err := kube.CoreV1().Pods(mine).Patch(ctx, "p", types.MergePatchType, merge, metav1.PatchOptions{})
+			return err
+		},
+		"patch a pod's status": func() error {
+			_, err := kube.CoreV1().Pods(mine).Patch(ctx, "p", types.MergePatchType, []byte(`{"status":{"phase":"Failed"}}`), metav1.PatchOptions{}, "status")
+			return err
+		},
+		"make an event": func() error {
+			_, err := kube.CoreV1().Events(mine).Create(ctx, &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "e"}}, metav1.CreateOptions{})
+			return err
+		},
+		"patch an event": func() error {
+			_, err := kube.CoreV1().Events(mine).Patch(ctx, "e", types.MergePatchType, merge, metav1.PatchOptions{})
+			return err
+		},
+		"make a node": func() error {
+			_, err := kube.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, metav1.CreateOptions{})
+			return err
+		},
+		"delete a node": func() error {
+			return kube.CoreV1().Nodes().Delete(ctx, "paris-n1", metav1.DeleteOptions{})
+		},
+	} {
+		if err := try(); !apierrors.IsMethodNotSupported(err) {
+			t.Errorf("%s: %v; want it refused", what, err)
+		}
+	}
 	for verb, c := range map[string]struct {
 		resource, group, namespace string
 		want                       bool

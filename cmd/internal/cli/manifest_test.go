@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"helm.sh/helm/v3/pkg/lint"
 	"helm.sh/helm/v3/pkg/lint/support"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -139,6 +141,42 @@ func TestManifestHasANetworkPolicy(t *testing.T) {
 	}
 	if o.NoNetworkPolicy = true; policy(o) != nil {
 		t.Error("it is there though it was left out")
+	}
+}
+
+// There is one muster-edge in a cluster, also while its image is exchanged; none runs as root.
+func TestManifestRunsOneWithoutRoot(t *testing.T) {
+	o := wellMade
+	o.Features = slices.DeleteFunc(slices.Clone(Features), func(f string) bool { return f == "logs" }) // Fluent Bit reads root's files
+	seen := 0
+	_, list := render(t, o)
+	for _, u := range list {
+		var pod corev1.PodSpec
+		switch u.GetKind() {
+		case "Deployment":
+			d := &appsv1.Deployment{}
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, d); err != nil {
+				t.Fatal(err)
+			}
+			if pod = d.Spec.Template.Spec; d.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType || d.Name == "muster-edge" && (d.Spec.Replicas == nil || *d.Spec.Replicas != 1) {
+				t.Errorf("%s: replicas %v, strategy %+v", d.Name, d.Spec.Replicas, d.Spec.Strategy)
+			}
+		case "DaemonSet":
+			d := &appsv1.DaemonSet{}
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, d); err != nil {
+				t.Fatal(err)
+			}
+			pod = d.Spec.Template.Spec
+		default:
+			continue
+		}
+		seen++
+		if c := pod.SecurityContext; c == nil || c.RunAsNonRoot == nil || !*c.RunAsNonRoot {
+			t.Errorf("%s may run as root: %+v", u.GetName(), c)
+		}
+	}
+	if seen != 4 {
+		t.Errorf("%d workloads, want muster-edge, its guard, kube-state-metrics and the nodes' metrics", seen)
 	}
 }
 
