@@ -141,6 +141,7 @@ func TestWorkloadsFromTheAPIToSites(t *testing.T) {
 		}
 	}
 
+	t.Run("the tenant's limits", func(t *testing.T) { limitsOnSites(t, c, store) })
 	t.Run("a rollout", func(t *testing.T) { rolled(t, c, store, again) })
 
 	override := &v1alpha1.Override{ObjectMeta: metav1.ObjectMeta{Namespace: "tau-shop", Name: "gone-sites"},
@@ -387,6 +388,33 @@ func admission(t *testing.T, c client.Client) {
 	}
 	if err := c.Delete(context.Background(), d); err != nil {
 		t.Error(err)
+	}
+}
+
+// limitsOnSites: what the tenant tau may have on a site follows its object, also when that changes.
+func limitsOnSites(t *testing.T, c client.Client, store *desired.Store) {
+	for _, tc := range []struct{ spec, namespace, quota string }{
+		{`{"podSecurity":"Restricted","siteQuotas":{"pods":7,"cpu":"3"}}`, `"pod-security.kubernetes.io/enforce":"restricted"`, `"hard":{"pods":7,"requests.cpu":"3","services.nodeports":`},
+		{`{"podSecurity":null,"siteQuotas":{"pods":8,"cpu":null}}`, `"pod-security.kubernetes.io/enforce":"baseline"`, `"hard":{"pods":8,"services.nodeports":`},
+		{`{"siteQuotas":null}`, `"pod-security.kubernetes.io/enforce":"baseline"`, `"hard":{"services.nodeports":`},
+	} {
+		if err := c.Patch(t.Context(), &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "tau"}}, client.RawPatch(types.MergePatchType, []byte(`{"spec":`+tc.spec+`}`))); err != nil {
+			t.Fatal(err)
+		}
+		for name, want := range map[string]string{"Namespace/-/tau-shop": tc.namespace, "ResourceQuota/tau-shop/muster-quota": tc.quota} {
+			testkit.Eventually(t, name+" after "+tc.spec, func() error {
+				for _, it := range store.State(fleet.SiteID{Tenant: "tau", Name: "paris"}).GetItems() {
+					if it.Name != name {
+						continue
+					}
+					if b, _ := store.Blob(it.Digest); !strings.Contains(string(b), want) {
+						return fmt.Errorf("%s", b)
+					}
+					return nil
+				}
+				return errors.New("there is none")
+			})
+		}
 	}
 }
 
