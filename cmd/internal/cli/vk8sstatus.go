@@ -236,7 +236,7 @@ muster vk8s render.`,
 			}
 			if len(found) > 0 {
 				cmd.SilenceUsage = true
-				return fmt.Errorf("%d differences", len(found))
+				return errors.New(plural(len(found), "difference"))
 			}
 			return nil
 		},
