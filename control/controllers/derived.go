@@ -52,7 +52,6 @@ func (r *Runner) endMaintenance(ctx context.Context, site *inventory.Site, now t
 		}
 		return fmt.Errorf("end maintenance of site %s: %w", s.Name, err)
 	}
-	r.event(&s, corev1.EventTypeNormal, "MaintenanceEnded", fmt.Sprintf("maintenance %q was set to end at %s", m.Reason, m.Until.UTC().Format(time.RFC3339)))
 	return nil
 }
 

@@ -112,6 +112,12 @@ func (s *Server) noticeLocked(id fleet.SiteID, before, now *v1alpha1.Site) {
 			tell(corev1.EventTypeNormal, "TurnedGreen", "was %s", was)
 		}
 	}
+	switch was, is := before.Status.Maintenance, now.Status.Maintenance; {
+	case was == nil && is != nil:
+		tell(corev1.EventTypeNormal, "MaintenanceBegan", "%s", maintenance(is))
+	case was != nil && is == nil:
+		tell(corev1.EventTypeNormal, "MaintenanceEnded", "%s", maintenance(was))
+	}
 	if c := refusal(now); c != nil && refusal(before) == nil {
 		tell(corev1.EventTypeWarning, "PolicyRefused", "keeps its last good collection policy: %s", c.Message)
 	}
@@ -127,6 +133,13 @@ func (s *Server) noticeTimeLocked(last, now time.Time) {
 			s.tellLocked(id.Tenant, st.obj, corev1.EventTypeWarning, "CertificateExpired", "it has to enrol again with its old key, and by its token's policy or a person's approval")
 		}
 	}
+}
+
+func maintenance(m *v1alpha1.SiteMaintenance) string {
+	if m.Window != "" {
+		return fmt.Sprintf("%s (window %s)", m.Reason, m.Window)
+	}
+	return m.Reason
 }
 
 func colourOf(s *v1alpha1.Site) fleet.Colour {

@@ -88,6 +88,14 @@ func TestEventsTellOfSites(t *testing.T) {
 	tells("Warning TurnedRed: was orange: disk full")
 	health(fleet.Green)
 	tells("Normal NoLongerRed: is green")
+	status(func(s *v1alpha1.SiteStatus) { s.Maintenance = &v1alpha1.SiteMaintenance{Reason: "new disks"} })
+	tells("Normal MaintenanceBegan: new disks")
+	status(func(s *v1alpha1.SiteStatus) { s.Maintenance = nil })
+	tells("Normal MaintenanceEnded: new disks")
+	status(func(s *v1alpha1.SiteStatus) {
+		s.Maintenance = &v1alpha1.SiteMaintenance{Reason: "nightly", Window: "night"}
+	})
+	tells("Normal MaintenanceBegan: nightly (window night)")
 	status(func(s *v1alpha1.SiteStatus) { s.CertificateNotAfter = &end })
 	later := metav1.NewTime(end.Add(time.Hour))
 	status(func(s *v1alpha1.SiteStatus) { s.CertificateNotAfter = &later })
