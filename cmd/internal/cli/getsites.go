@@ -74,6 +74,9 @@ flags go before what it says, and -q narrows it.
 	})
 	list := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if i := slices.IndexFunc(args, func(a string) bool { return strings.ContainsAny(a, "=<>!~\" ") }); i >= 0 {
+			return fmt.Errorf("%q is no name of a site; a query goes after -q: muster get sites -q '%s'", args[i], strings.Join(args, " "))
+		}
 		asked := slices.DeleteFunc([]string{"query", "sort-by", "columns", "group-by", "view"}, func(name string) bool { return !cmd.Flags().Changed(name) })
 		if len(asked) == 0 && g.Output != "csv" {
 			return list(cmd, args)

@@ -80,6 +80,7 @@ func TestGetSitesByQuery(t *testing.T) {
 		t.Errorf("%v, asked %v", err, asked[len(asked)-1])
 	}
 	for args, want := range map[string]string{
+		"kind=store score<5":             "\"kind=store\" is no name of a site; a query goes after -q: muster get sites -q 'kind=store score<5'",
 		"-q score<":                      "--query: at character 7: score< needs a value",
 		"-q score<5 -l a=b":              "--selector does not go with --query: put the labels into -q",
 		"--columns name paris":           "names do not go with --columns: put them into -q, such as -q 'name in (paris)'",
