@@ -131,7 +131,8 @@ test("a virtual site's page has its trend: mean, 10th percentile and worst", asy
   await enter(page);
   await page.goto("/virtual-sites/shared/all-eu?tenant=acme");
   const trend = page.getByRole("region", { name: "Trend" });
-  await expect(trend.getByRole("img", { name: /^Score of shared\/all-eu over the last 24 h/ })).toBeVisible();
+  await expect(trend.getByRole("img", { name: /^Score of shared\/all-eu over the last 24 h: mean, 10th percentile and worst/ })).toBeVisible();
+  await expect(trend.getByRole("listitem")).toHaveText([/Mean/, /10th percentile/, /Worst/]);
   await trend.getByRole("button", { name: "7 d" }).click();
   await expect(trend.getByRole("img", { name: /over the last 7 d/ })).toBeVisible();
 });
