@@ -454,7 +454,7 @@ func (f *clusters) join(name string) {
 	c := kubesite.Start(f.t, kubesite.Options{Nodes: 2, Prefix: "n"})
 	token := f.muster("token", "create", "--auto-approve", "--label", "region=eu", "--token-only", "-T", "main")
 	manifest := f.muster("site", "manifest", "--token", token, "--server", f.gateway, "--site", name, "--features", "workloads")
-	if _, err := kubesite.Join(f.t.Context(), c.Config, manifest, token, f.path("sites", name)); err != nil {
+	if _, err := kubesite.Join(f.t.Context(), c.Config, manifest, token, f.path("sites", name), ""); err != nil {
 		f.t.Fatal(err)
 	}
 	f.sites[name] = c

@@ -29,13 +29,7 @@ type toldSite struct {
 }
 
 func siteNow(s *v1alpha1.Site) toldSite {
-	x := toldSite{UID: string(s.UID), Phase: s.Status.Phase, Approved: s.Spec.Approved, Decommissioned: s.Spec.Decommissioned, Versions: s.Status.Versions, Software: map[string]string{}}
-	if m := s.Status.Maintenance; m != nil {
-		x.Maintenance = m.Reason
-		if m.Window != "" {
-			x.Maintenance += " (window " + m.Window + ")"
-		}
-	}
+	x := toldSite{UID: string(s.UID), Phase: s.Status.Phase, Approved: s.Spec.Approved, Decommissioned: s.Spec.Decommissioned, Maintenance: s.Status.Maintenance.Text(), Versions: s.Status.Versions, Software: map[string]string{}}
 	if r := s.Status.Reset; r != nil {
 		x.Reset = r.ID + " " + string(r.Phase)
 	}

@@ -114,9 +114,9 @@ func (s *Server) noticeLocked(id fleet.SiteID, before, now *v1alpha1.Site) {
 	}
 	switch was, is := before.Status.Maintenance, now.Status.Maintenance; {
 	case was == nil && is != nil:
-		tell(corev1.EventTypeNormal, "MaintenanceBegan", "%s", maintenance(is))
+		tell(corev1.EventTypeNormal, "MaintenanceBegan", "%s", is.Text())
 	case was != nil && is == nil:
-		tell(corev1.EventTypeNormal, "MaintenanceEnded", "%s", maintenance(was))
+		tell(corev1.EventTypeNormal, "MaintenanceEnded", "%s", was.Text())
 	}
 	if c := refusal(now); c != nil && refusal(before) == nil {
 		tell(corev1.EventTypeWarning, "PolicyRefused", "keeps its last good collection policy: %s", c.Message)
@@ -133,13 +133,6 @@ func (s *Server) noticeTimeLocked(last, now time.Time) {
 			s.tellLocked(id.Tenant, st.obj, corev1.EventTypeWarning, "CertificateExpired", "it has to enrol again with its old key, and by its token's policy or a person's approval")
 		}
 	}
-}
-
-func maintenance(m *v1alpha1.SiteMaintenance) string {
-	if m.Window != "" {
-		return fmt.Sprintf("%s (window %s)", m.Reason, m.Window)
-	}
-	return m.Reason
 }
 
 func colourOf(s *v1alpha1.Site) fleet.Colour {

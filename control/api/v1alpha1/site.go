@@ -386,6 +386,17 @@ type SiteMaintenance struct {
 	Window string `json:"window,omitempty"`
 }
 
+// Text is the reason, and the window if it is one; empty if there is no maintenance.
+func (m *SiteMaintenance) Text() string {
+	switch {
+	case m == nil:
+		return ""
+	case m.Window != "":
+		return m.Reason + " (window " + m.Window + ")"
+	}
+	return m.Reason
+}
+
 // MaintenanceAt is the planned work that goes on at a site, as far as the object tells:
 // a window from its status, because it may be a virtual site's that the reader can't
 // see, else what was begun by hand; nil if none does. For who has the inventory,

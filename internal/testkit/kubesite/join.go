@@ -36,8 +36,9 @@ const joined = 30 * 24 * time.Hour
 // Join makes a cluster a site as its admin would, with what `muster site manifest` printed for a
 // token. As no image runs here, muster-edge has to be a process: Join writes into dir what it
 // needs, such as a kubeconfig that may do what the manifest grants and no more, and returns the
-// file of its configuration.
-func Join(ctx context.Context, admin *rest.Config, manifest, token, dir string) (config string, err error) {
+// file of its configuration. If stateMetrics is the address of a kube-state-metrics of the cluster,
+// it scrapes that, and the machine on which all nodes are.
+func Join(ctx context.Context, admin *rest.Config, manifest, token, dir, stateMetrics string) (config string, err error) {
 	if err := Apply(ctx, admin, manifest); err != nil {
 		return "", err
 	}
@@ -66,12 +67,16 @@ func Join(ctx context.Context, admin *rest.Config, manifest, token, dir string) 
 		return "", err
 	}
 	edge := settings.Data["edge.yaml"]
-	for was, is := range map[string]string{
+	lines := map[string]string{
 		`stateDir: .*`:    "stateDir: " + dir,
 		`tokenFile: .*`:   "token: " + token,
 		`probeListen: .*`: "opsListen: 127.0.0.1:0",
 		`kubernetes:`:     "kubernetes:\n  kubeconfig: " + kubeconfig,
-	} {
+	}
+	if stateMetrics != "" {
+		lines[`hostMetrics: .*`] = "hostMetrics: true\nscrapeConfigs:\n- job_name: kube-state-metrics\n  honor_labels: true\n  static_configs: [{targets: [" + stateMetrics + "]}]"
+	}
+	for was, is := range lines {
 		r := regexp.MustCompile("(?m)^" + was + "$")
 		if !r.MatchString(edge) {
 			return "", fmt.Errorf("the manifest's configuration has no line %q:\n%s", was, edge)

@@ -146,17 +146,21 @@ func (d *demo) site(ctx context.Context, cancel context.CancelCauseFunc, i int) 
 	if err != nil {
 		return nil, err
 	}
-	config, err := kubesite.Join(ctx, admin, manifest, token, filepath.Join(dir, "muster-edge"))
+	address, state, err := d.exportState(cancel, c.Kubeconfig, dir)
 	if err != nil {
 		return nil, err
 	}
-	state, err := d.exportState(cancel, c.Kubeconfig, config)
+	defer func() {
+		if err != nil {
+			state()
+		}
+	}()
+	config, err := kubesite.Join(ctx, admin, manifest, token, filepath.Join(dir, "muster-edge"), address)
 	if err != nil {
 		return nil, err
 	}
-	edge, err := d.startLogged(cancel, config, filepath.Join(d.bin, "muster-edge"), "run", "--config", config)
+	edge, err := startLogged(cancel, filepath.Join(dir, "muster-edge.log"), filepath.Join(d.bin, "muster-edge"), "run", "--config", config)
 	if err != nil {
-		state()
 		return nil, err
 	}
 	go func() {
@@ -165,34 +169,20 @@ func (d *demo) site(ctx context.Context, cancel context.CancelCauseFunc, i int) 
 	}()
 	if err := eventually(ctx, "the site", func() error { return d.place(ctx, i) }); err != nil {
 		edge()
-		state()
 		return nil, err
 	}
 	return func() { edge(); state(); c.Kill() }, nil
 }
 
-// exportState has a kube-state-metrics tell of the cluster, which would run in it if images did, and
-// muster-edge scrape that, and the machine on which all nodes are.
-func (d *demo) exportState(cancel context.CancelCauseFunc, kubeconfig, config string) (stop func(), err error) {
+// exportState has a kube-state-metrics, which would run in the cluster if images did, tell of it at an address.
+func (d *demo) exportState(cancel context.CancelCauseFunc, kubeconfig, dir string) (address string, stop func(), err error) {
 	ports, err := freePorts(2)
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
-	edge, err := os.ReadFile(config)
-	if err != nil {
-		return nil, err
-	}
-	text, off := string(edge), "\nhostMetrics: false\n"
-	if !strings.Contains(text, off) {
-		return nil, fmt.Errorf("%s: there is no line hostMetrics to be changed:\n%s", config, text)
-	}
-	text = strings.Replace(text, off, "\nhostMetrics: true\n", 1) + fmt.Sprintf(
-		"scrapeConfigs:\n- job_name: kube-state-metrics\n  honor_labels: true\n  static_configs: [{targets: [127.0.0.1:%s]}]\n", ports[0])
-	if err := atomicfile.Write(config, []byte(text), 0o600); err != nil {
-		return nil, err
-	}
-	return d.startLogged(cancel, filepath.Join(filepath.Dir(config), "kube-state-metrics"), d.stateMetrics, "--kubeconfig", kubeconfig,
+	stop, err = startLogged(cancel, filepath.Join(dir, "kube-state-metrics.log"), d.stateMetrics, "--kubeconfig", kubeconfig,
 		"--host", "127.0.0.1", "--port", ports[0], "--telemetry-host", "127.0.0.1", "--telemetry-port", ports[1])
+	return net.JoinHostPort("127.0.0.1", ports[0]), stop, err
 }
 
 // freePorts are different ones of this machine that nobody listens at.
@@ -249,9 +239,9 @@ func (d *demo) hint(took time.Duration) {
 		strings.Join(names, " and "), took.Round(100*time.Millisecond), filepath.Join(d.bin, "muster"), filepath.Join(d.dir, "clusters", names[0], "kubernetes", "admin.kubeconfig"))
 }
 
-// startLogged starts a process whose output goes to a file beside what it is about.
-func (d *demo) startLogged(cancel context.CancelCauseFunc, beside, program string, args ...string) (stop func(), err error) {
-	log, err := os.OpenFile(strings.TrimSuffix(beside, ".yaml")+".log", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+// startLogged starts a process whose output goes to a file.
+func startLogged(cancel context.CancelCauseFunc, file, program string, args ...string) (stop func(), err error) {
+	log, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return nil, err
 	}
