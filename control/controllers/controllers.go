@@ -206,18 +206,12 @@ func (r *Runner) Run(ctx context.Context) error {
 	r.queue.Add(fleet.PlatformTenant)
 	stop := context.AfterFunc(ctx, r.queue.ShutDown)
 	defer stop()
-	rest := rests{}
 	for {
 		name, quit := r.queue.Get()
 		if quit {
 			return ctx.Err()
 		}
 		began := r.o.Now()
-		if left := rest.left(name, began); left > 0 {
-			r.queue.AddAfter(name, left)
-			r.queue.Done(name)
-			continue
-		}
 		again, err := r.tenant(ctx, name)
 		if err != nil && ctx.Err() == nil {
 			r.passes.WithLabelValues("error").Observe(r.o.Now().Sub(began).Seconds())
@@ -230,8 +224,7 @@ func (r *Runner) Run(ctx context.Context) error {
 				r.queue.AddAfter(name, again)
 			}
 		}
-		rest.took(name, began, r.o.Now())
-		r.queue.Done(name)
+		doneAfterRest(r.queue, name, r.o.Now().Sub(began))
 	}
 }
 

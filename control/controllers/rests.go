@@ -1,6 +1,10 @@
 package controllers
 
-import "time"
+import (
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+)
 
 const (
 	// restShare is how many times as long as a pass took the tenant then waits for its next one,
@@ -9,23 +13,9 @@ const (
 	restMost  = time.Second
 )
 
-// rests keeps a tenant from more than a fifth of the loop's time, be it as large as it may and
-// the machine as busy: what changes meanwhile is in one pass later, and other tenants come first.
-type rests map[string]time.Time
-
-// took says when a pass of a tenant began and ended.
-func (r rests) took(tenant string, began, ended time.Time) {
-	if rest := min(restShare*ended.Sub(began), restMost); rest > 0 {
-		r[tenant] = ended.Add(rest)
-	}
-}
-
-// left is how long the tenant still waits.
-func (r rests) left(tenant string, now time.Time) time.Duration {
-	left := r[tenant].Sub(now)
-	if left <= 0 || left > restMost { // the clock may have gone back
-		delete(r, tenant)
-		return 0
-	}
-	return left
+// doneAfterRest keeps a tenant from more than a fifth of the loop's time, be it as large as it may
+// and the machine as busy: until it is done the queue gives nobody its name again, so that what
+// changes meanwhile is in one pass, and other tenants come first.
+func doneAfterRest(queue workqueue.TypedInterface[string], tenant string, pass time.Duration) {
+	time.AfterFunc(min(restShare*pass, restMost), func() { queue.Done(tenant) })
 }

@@ -2,41 +2,58 @@ package controllers
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"k8s.io/client-go/util/workqueue"
 )
 
-// TestRests: a tenant that changes all the time takes a fifth of the loop's, one that changes
-// seldom does not wait, and none waits for long.
+// TestRests: a tenant that changes all the time takes a fifth of the loop's, another one does
+// not wait for it, one that changes seldom does not wait, and none waits for long.
 func TestRests(t *testing.T) {
-	at := time.Unix(1e9, 0)
 	for _, c := range []struct {
 		name string
 		pass time.Duration
 		want int // passes in ten seconds
 	}{{"small", time.Millisecond, 2000}, {"large", 100 * time.Millisecond, 20}, {"busy", 3 * time.Second, 3}} {
-		r, passes := rests{}, 0
-		for now := at; now.Sub(at) < 10*time.Second; {
-			if left := r.left(c.name, now); left > 0 {
-				if other := r.left("another", now); other != 0 {
-					t.Fatalf("another tenant waits %s", other)
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				queue := workqueue.NewTyped[string]()
+				defer queue.ShutDown()
+				began, passes := time.Now(), 0
+				for queue.Add(c.name); ; {
+					name, _ := queue.Get()
+					if time.Since(began) >= 10*time.Second {
+						break
+					}
+					if name != c.name {
+						t.Fatalf("got %q", name)
+					}
+					passes++
+					time.Sleep(c.pass)
+					queue.Add(c.name) // it has changed again
+					doneAfterRest(queue, c.name, c.pass)
+
+					queue.Add("another")
+					now := time.Now()
+					name, _ = queue.Get()
+					if waited := time.Since(now); name != "another" || waited != 0 {
+						t.Fatalf("another tenant waits %s, behind %q", waited, name)
+					}
+					queue.Done(name)
 				}
-				now = now.Add(left)
-				continue
-			}
-			r.took(c.name, now, now.Add(c.pass))
-			now = now.Add(c.pass)
-			passes++
-		}
-		if passes != c.want {
-			t.Errorf("%s: %d passes, want %d", c.name, passes, c.want)
-		}
-	}
-	r := rests{}
-	r.took("x", at, at.Add(time.Second))
-	if left := r.left("x", at.Add(-time.Hour)); left != 0 {
-		t.Errorf("a clock that went back makes it wait %s", left)
-	}
-	if r.took("x", at, at.Add(time.Second)); len(r) != 1 || r.left("x", at.Add(time.Minute)) != 0 || len(r) != 0 {
-		t.Errorf("it is remembered for longer than it waits: %v", r)
+				if passes != c.want {
+					t.Errorf("%d passes, want %d", passes, c.want)
+				}
+				queue.Done(c.name)
+				time.Sleep(time.Hour)
+				now := time.Now()
+				queue.Add(c.name)
+				if queue.Get(); time.Since(now) != 0 {
+					t.Errorf("it waits %s though it has not changed for an hour", time.Since(now))
+				}
+				queue.Done(c.name)
+			})
+		})
 	}
 }
