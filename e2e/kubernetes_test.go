@@ -67,6 +67,7 @@ func TestKubernetes(t *testing.T) {
 		return
 	}
 	t.Run("logs, exec and port-forward", func(t *testing.T) { testReach(t, f) })
+	t.Run("each kubectl", func(t *testing.T) { testKubectls(t, f) })
 	t.Run("a name clash", func(t *testing.T) { testClash(t, f) })
 	t.Run("a site whose API server was down", func(t *testing.T) { testOutage(t, f) })
 	t.Run("a site that joins later", func(t *testing.T) { testLateSite(t, f) })
@@ -496,11 +497,16 @@ func (f *clusters) program(t *testing.T, bin string) program {
 	return program{bin, t.TempDir(), f.shopConfig()}
 }
 
-// try runs it and returns what it says.
-func (p program) try(t *testing.T, args ...string) (string, error) {
+// command is one call of it.
+func (p program) command(t *testing.T, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(t.Context(), p.bin, args...)
 	cmd.Env = []string{"KUBECONFIG=" + p.kubeconfig, "HOME=" + p.home, "PATH=" + os.Getenv("PATH")}
-	out, err := cmd.CombinedOutput()
+	return cmd
+}
+
+// try runs it and returns what it says.
+func (p program) try(t *testing.T, args ...string) (string, error) {
+	out, err := p.command(t, args...).CombinedOutput()
 	return strings.TrimSpace(string(out)), err
 }
 
