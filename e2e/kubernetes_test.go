@@ -74,6 +74,7 @@ func TestKubernetes(t *testing.T) {
 	t.Run("all kinds", func(t *testing.T) { testKinds(t, f) })
 	t.Run("a quota on a site", func(t *testing.T) { testQuota(t, f) })
 	t.Run("Helm", func(t *testing.T) { testHelm(t, f) })
+	t.Run("a chart that people know", func(t *testing.T) { testPodinfo(t, f) })
 	t.Run("Helm 3 waits for Jobs", func(t *testing.T) { testWaitForJobs(t, f) })
 	t.Run("a site that comes back after weeks", func(t *testing.T) { testWeeks(t, f) })
 	t.Run("delete", func(t *testing.T) { testDelete(t, f) })
