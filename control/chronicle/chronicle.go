@@ -26,7 +26,7 @@ import (
 	"muster.dev/muster/internal/wire"
 )
 
-// Options of New. All but Now are needed.
+// Options of New. All but Edited and Now are needed.
 type Options struct {
 	Cache    cache.Cache
 	Timeline *timeline.Store
@@ -34,8 +34,10 @@ type Options struct {
 	Fleet func() *inventory.Snapshot
 	// TenantOf is whose a namespace is; "": nobody's.
 	TenantOf func(namespace string) string
-	Logger   *slog.Logger
-	Now      func() time.Time // nil: time.Now
+	// Edited is told of each edit of a spec, and must not wait; nil: nobody is.
+	Edited func(o client.Object, text string)
+	Logger *slog.Logger
+	Now    func() time.Time // nil: time.Now
 }
 
 // Chronicle watches and tells.
@@ -197,6 +199,7 @@ func (c *Chronicle) writeChanges() {
 	c.dirty = map[objectKey]client.Object{}
 	c.mu.Unlock()
 	var changes []timeline.Change
+	edits := map[client.Object]string{}
 	for k, o := range dirty {
 		was := c.told.Get(k.String())
 		id, ok := c.identify(k)
@@ -210,6 +213,14 @@ func (c *Chronicle) writeChanges() {
 			value, events := "", []wire.TimelineEvent(nil)
 			if ok { // else its namespace has gone before it
 				value, events = x.tell(c, id, was, o)
+			}
+			for _, e := range events {
+				if e.Kind == wire.EventPolicy && e.After == edited && c.o.Edited != nil {
+					edits[o] = e.Text
+					if e.By != "" {
+						edits[o] += " (" + e.By + ")"
+					}
+				}
 			}
 			if value != was || len(events) > 0 {
 				changes = append(changes, timeline.Change{Key: k.String(), Value: value, Events: events})
@@ -231,6 +242,10 @@ func (c *Chronicle) writeChanges() {
 			default:
 			}
 		})
+		return
+	}
+	for o, text := range edits {
+		c.o.Edited(o, text)
 	}
 }
 

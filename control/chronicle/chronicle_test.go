@@ -28,6 +28,7 @@ type rig struct {
 	file  string
 	store *timeline.Store
 	now   time.Time
+	edits []string
 }
 
 func newRig(t *testing.T) *rig {
@@ -52,6 +53,7 @@ func (r *rig) start() {
 	r.t.Cleanup(func() { _ = s.Close() })
 	fleetNow := inventory.NewSnapshot(1, []*inventory.Site{{ID: fleet.SiteID{Tenant: "acme", Name: "paris"}, Phase: fleet.PhaseOnline, VirtualSites: []string{"shared/eu"}}}, nil, nil)
 	r.Chronicle, err = New(Options{Cache: struct{ cache.Cache }{}, Timeline: r.store, Fleet: func() *inventory.Snapshot { return fleetNow }, Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return r.now },
+		Edited:   func(o client.Object, text string) { r.edits = append(r.edits, o.GetName()+": "+text) },
 		TenantOf: func(ns string) string { tenant, _, _ := strings.Cut(ns, "-"); return tenant }})
 	if err != nil {
 		r.t.Fatal(err)
@@ -155,6 +157,9 @@ func TestEdits(t *testing.T) {
 	r.want("policy|anna|created|VirtualSite shared/eu was created|shared/eu",
 		"policy|ben|edited|VirtualSite shared/eu was edited: description|shared/eu",
 		"policy||deleted|VirtualSite shared/eu was deleted|shared/eu")
+	if want := []string{"eu: VirtualSite shared/eu was edited: description (ben)"}; !slices.Equal(r.edits, want) {
+		t.Errorf("events on objects: %q, want %q", r.edits, want)
+	}
 }
 
 func TestRollouts(t *testing.T) {

@@ -15,6 +15,9 @@ import (
 	"muster.dev/muster/internal/wire"
 )
 
+// edited is the After of an event of an object whose spec was changed.
+const edited = "edited"
+
 // toldEdit is what is remembered of an object whose edits are told of.
 type toldEdit struct {
 	UID        string            `json:"u"`
@@ -44,7 +47,7 @@ func tellEdit(c *Chronicle, id identity, was string, o client.Object) (string, [
 		if len(fields) == 0 {
 			return string(value), nil // written twice, and back
 		}
-		return string(value), []wire.TimelineEvent{c.edit(id, o, "edited", fmt.Sprintf("%s %s was edited: %s", id.kind, id.path(), strings.Join(fields, ", ")))}
+		return string(value), []wire.TimelineEvent{c.edit(id, o, edited, fmt.Sprintf("%s %s was edited: %s", id.kind, id.path(), strings.Join(fields, ", ")))}
 	case known:
 		return string(value), []wire.TimelineEvent{c.edit(id, o, "replaced", fmt.Sprintf("%s %s was deleted and made anew", id.kind, id.path()))}
 	}

@@ -29,6 +29,8 @@ const (
 	eventBurst = 50
 	eventEvery = 5 * time.Second
 	sumEvery   = time.Minute
+	// eventKept of them are kept from what one edit does at a thousand sites.
+	eventKept = eventBurst / 2
 )
 
 // teller bounds the events of one tenant.
@@ -40,6 +42,12 @@ type teller struct {
 
 // tellLocked writes an event on a Site, or counts it.
 func (s *Server) tellLocked(tenant string, obj *v1alpha1.Site, kind, reason, message string) {
+	s.tellUnlessLocked(0, tenant, obj, kind, reason, message)
+}
+
+// tellUnlessLocked writes an event on a Site, or counts it where the tenant's sites may have no
+// more than kept others now.
+func (s *Server) tellUnlessLocked(kept float64, tenant string, obj *v1alpha1.Site, kind, reason, message string) {
 	if s.opts.Recorder == nil {
 		return
 	}
@@ -49,7 +57,7 @@ func (s *Server) tellLocked(tenant string, obj *v1alpha1.Site, kind, reason, mes
 		s.tellers[tenant] = t
 	}
 	now := s.opts.Now()
-	if t.limit.AllowN(now, 1) {
+	if t.limit.TokensAt(now) >= kept+1 && t.limit.AllowN(now, 1) {
 		s.opts.Recorder.Event(obj, kind, reason, message)
 		return
 	}
@@ -117,6 +125,9 @@ func (s *Server) noticeLocked(id fleet.SiteID, before, now *v1alpha1.Site) {
 		tell(corev1.EventTypeNormal, "MaintenanceBegan", "%s", is.Text())
 	case was != nil && is == nil:
 		tell(corev1.EventTypeNormal, "MaintenanceEnded", "%s", was.Text())
+	}
+	if was, is := before.Status.PolicyHash, now.Status.PolicyHash; was != "" && is != "" && was != is {
+		s.tellUnlessLocked(eventKept, id.Tenant, now, corev1.EventTypeNormal, "PolicyApplied", "another collection policy than before is applied")
 	}
 	if c := refusal(now); c != nil && refusal(before) == nil {
 		tell(corev1.EventTypeWarning, "PolicyRefused", "keeps its last good collection policy: %s", c.Message)

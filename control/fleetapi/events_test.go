@@ -151,6 +151,26 @@ func TestAFleetThatComesBackIsSummedUp(t *testing.T) {
 		t.Errorf("%q", e.said[max(0, len(e.said)-3):])
 	}
 	e.mu.Unlock()
+	// What one edit does at a thousand sites leaves room for what befalls one of them.
+	w.server.mu.Lock()
+	for i := range sites {
+		was := &v1alpha1.Site{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("s%d", i), Namespace: "third-system"}, Status: v1alpha1.SiteStatus{PolicyHash: "a"}}
+		is := was.DeepCopy()
+		is.Status.PolicyHash = "b"
+		w.server.noticeLocked(fleet.SiteID{Tenant: "third", Name: was.Name}, was, is)
+		if i == sites-1 {
+			lost := is.DeepCopy()
+			lost.Status.Phase = fleet.PhaseOffline
+			w.server.noticeLocked(fleet.SiteID{Tenant: "third", Name: was.Name}, is, lost)
+		}
+	}
+	w.server.mu.Unlock()
+	if n := e.count("Normal PolicyApplied: another collection policy"); n != eventBurst-eventKept {
+		t.Errorf("%d events of an applied policy, want %d", n, eventBurst-eventKept)
+	}
+	if e.count("*v1alpha1.Site s199 Warning Offline") != 1 {
+		t.Error("a site that was lost is not told of after an edit of the policy of all")
+	}
 	// A neighbour has a budget of its own.
 	a := &v1alpha1.Site{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "other-system"}}
 	b := a.DeepCopy()

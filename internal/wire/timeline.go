@@ -31,6 +31,12 @@ const (
 	EventCritical = "critical"
 )
 
+// Values of TimelineEvent.After of an EventNotification.
+const (
+	NotificationSent   = "sent"
+	NotificationFailed = "failed"
+)
+
 // TimelineEvent is one thing that happened: what the timeline keeps, the console and the
 // CLI show, Grafana draws as an annotation and control repeats as Kubernetes Events.
 type TimelineEvent struct {

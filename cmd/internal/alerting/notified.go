@@ -73,7 +73,7 @@ func rulesOf(alerts []*types.Alert) []string {
 
 func notification(x manager.Notification, now time.Time) wire.TimelineEvent {
 	first := x.Alerts[0].Labels
-	e := wire.TimelineEvent{Time: now, Kind: wire.EventNotification, Severity: wire.EventInfo, Tenant: string(first[fleet.SeriesTenant]), Site: string(first[fleet.SeriesSite]), After: "sent", Link: "/alerts?tenant=" + string(first[fleet.SeriesTenant])}
+	e := wire.TimelineEvent{Time: now, Kind: wire.EventNotification, Severity: wire.EventInfo, Tenant: string(first[fleet.SeriesTenant]), Site: string(first[fleet.SeriesSite]), After: wire.NotificationSent, Link: "/alerts?tenant=" + string(first[fleet.SeriesTenant])}
 	name := receiverName(x.Receiver)
 	e.Object = "Receiver/" + name
 	names := rulesOf(x.Alerts)
@@ -98,7 +98,7 @@ func notification(x manager.Notification, now time.Time) wire.TimelineEvent {
 	e.Text = fmt.Sprintf("%s was notified by %s: %s", name, x.Integration, what)
 	if x.Err != nil {
 		// The error may have an address with a secret in it: the log has it.
-		e.Severity, e.After, e.Text = wire.EventWarning, "failed", fmt.Sprintf("%s could not be notified by %s, and it is tried again: %s", name, x.Integration, what)
+		e.Severity, e.After, e.Text = wire.EventWarning, wire.NotificationFailed, fmt.Sprintf("%s could not be notified by %s, and it is tried again: %s", name, x.Integration, what)
 	}
 	return e
 }

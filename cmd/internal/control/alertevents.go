@@ -22,8 +22,8 @@ const (
 	maxAlertEvents  = 16 << 20 // bytes of an answer
 )
 
-// alertEvents repeats what the alerting role has in its part of the timeline as Kubernetes
-// events on Sites. What began before this process, or while alerting does not answer for
+// alertEvents repeats what the alerting role has in its part of the timeline of alerts, and of
+// who was notified of them, as Kubernetes events on Sites. What began before this process, or while alerting does not answer for
 // longer than alertEventsLate, is not repeated: the timeline has it.
 type alertEvents struct {
 	url    string
@@ -65,12 +65,7 @@ func (a *alertEvents) look(ctx context.Context) error {
 		if first || e.Site == "" {
 			continue
 		}
-		kind, reason := corev1.EventTypeWarning, "AlertFires"
-		if e.After == wire.AlertResolved {
-			kind, reason = corev1.EventTypeNormal, "AlertEnded"
-		} else if e.Severity == wire.EventInfo {
-			kind = corev1.EventTypeNormal
-		}
+		kind, reason := alertEvent(&e)
 		a.tell(fleet.SiteID{Tenant: e.Tenant, Name: e.Site}, kind, reason, e.Text)
 	}
 	for key, at := range a.seen {
@@ -81,10 +76,26 @@ func (a *alertEvents) look(ctx context.Context) error {
 	return nil
 }
 
+func alertEvent(e *wire.TimelineEvent) (kind, reason string) {
+	kind = corev1.EventTypeNormal
+	if e.Severity != wire.EventInfo && e.After != wire.AlertResolved {
+		kind = corev1.EventTypeWarning
+	}
+	switch {
+	case e.Kind == wire.EventAlert && e.After == wire.AlertResolved:
+		return kind, "AlertEnded"
+	case e.Kind == wire.EventAlert:
+		return kind, "AlertFires"
+	case e.After == wire.NotificationSent:
+		return kind, "Notified"
+	}
+	return kind, "NotNotified"
+}
+
 func (a *alertEvents) fetch(ctx context.Context, from time.Time) (*wire.TimelinePage, error) {
 	ctx, cancel := context.WithTimeout(ctx, alertEventsEvery)
 	defer cancel()
-	q := url.Values{"kind": {wire.EventAlert}, "from": {from.UTC().Format(time.RFC3339)}, "limit": {"1000"}}
+	q := url.Values{"kind": {wire.EventAlert, wire.EventNotification}, "from": {from.UTC().Format(time.RFC3339)}, "limit": {"1000"}}
 	b, err := peers.Question{URL: a.url + wire.TimelinePath, Query: q, Tenants: wire.AllTenants, Agent: "muster-control", Max: maxAlertEvents}.Get(ctx, a.client)
 	if err != nil {
 		return nil, fmt.Errorf("alerts of the timeline: %w", err)

@@ -246,7 +246,8 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA,
 	}
 	startRollouts(env, rolloutParts{client: kube, cache: informers, objects: objects, inventory: inv, grants: grants, store: store, clusters: clusters, fleet: fleetServer, readings: read, recorder: recorder})
 
-	tell, err := chronicle.New(chronicle.Options{Cache: informers, Timeline: told, Fleet: inv.Snapshot, TenantOf: clusters.tenantOf, Logger: env.Log.With("part", "chronicle")})
+	edited := func(o client.Object, text string) { recorder.Event(o, corev1.EventTypeNormal, "Edited", text) }
+	tell, err := chronicle.New(chronicle.Options{Cache: informers, Timeline: told, Fleet: inv.Snapshot, TenantOf: clusters.tenantOf, Edited: edited, Logger: env.Log.With("part", "chronicle")})
 	if err != nil {
 		return err
 	}
