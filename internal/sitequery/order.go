@@ -180,10 +180,10 @@ func (o Order) Compare(a, b *Key) int {
 		}
 		n := cmp.Compare(x.Number, y.Number)
 		if n == 0 {
-			if o[i].field.Kind == Version {
-				n = compareVersions(x.Text, y.Text)
+			n = strings.Compare(x.Text, y.Text)
+			if n != 0 && o[i].field.Kind == Version { // a fleet has few
+				n = cmp.Or(compareVersions(x.Text, y.Text), n)
 			}
-			n = cmp.Or(n, strings.Compare(x.Text, y.Text))
 		}
 		if n != 0 {
 			if o[i].down {
