@@ -54,10 +54,11 @@ type clusters struct {
 	pids     map[string]int // of the processes, by name
 }
 
-// TestKubernetes runs a workload on real clusters through the virtual Kubernetes of a tenant.
+// TestKubernetes runs workloads on real clusters, beside agents by the thousand, through the virtual
+// Kubernetes of a tenant.
 func TestKubernetes(t *testing.T) {
 	if os.Getenv("MUSTER_E2E") == "" {
-		t.Skip("set MUSTER_E2E=1, or run make test-e2e: it starts a fleet and three clusters")
+		t.Skip("set MUSTER_E2E=1, or run make test-e2e: it starts a fleet, three clusters and a thousand agents")
 	}
 	t.Parallel()
 	f := startClusters(t)
@@ -66,6 +67,9 @@ func TestKubernetes(t *testing.T) {
 	if !t.Run("apply", func(t *testing.T) { testApply(t, f) }) {
 		return
 	}
+	crowd := f.crowd()
+	t.Run("beside a thousand agents", func(t *testing.T) { testCrowd(t, f, crowd) })
+	t.Run("walls between tenants", func(t *testing.T) { testWalls(t, f) })
 	t.Run("logs, exec and port-forward", func(t *testing.T) { testReach(t, f) })
 	t.Run("each kubectl", func(t *testing.T) { testKubectls(t, f) })
 	t.Run("a name clash", func(t *testing.T) { testClash(t, f) })
@@ -77,6 +81,7 @@ func TestKubernetes(t *testing.T) {
 	t.Run("a chart that people know", func(t *testing.T) { testPodinfo(t, f) })
 	t.Run("Helm 3 waits for Jobs", func(t *testing.T) { testWaitForJobs(t, f) })
 	t.Run("a site that comes back after weeks", func(t *testing.T) { testWeeks(t, f) })
+	t.Run("a thousand agents later", func(t *testing.T) { testCrowdLeft(t, f, crowd) })
 	t.Run("delete", func(t *testing.T) { testDelete(t, f) })
 }
 

@@ -146,8 +146,8 @@ func testWeeks(t *testing.T, f *clusters) {
 			return err
 		}
 		sites, err := c.Resource(schema.GroupVersionResource{Group: "muster.dev", Version: "v1alpha1", Resource: "sites"}).Namespace("main-system").List(ctx, metav1.ListOptions{})
-		if err == nil && len(sites.Items) != len(f.sites) {
-			err = fmt.Errorf("%d sites of %d clusters", len(sites.Items), len(f.sites))
+		if err == nil && len(sites.Items) != len(f.sites)+crowdSize {
+			err = fmt.Errorf("%d sites of %d clusters and %d agents", len(sites.Items), len(f.sites), crowdSize)
 		}
 		return err
 	})
