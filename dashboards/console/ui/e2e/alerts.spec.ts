@@ -90,7 +90,13 @@ test.describe("alerts", () => {
     const a = (await alerts(page, "&state=active")).find((x) => x.site && x.labels.namespace)!;
     await page.goto(`/alerts/${a.fingerprint}?tenant=${a.tenant}`);
     await expect(page.getByRole("heading", { level: 1, name: a.name })).toBeVisible();
-    for (const [k, v] of Object.entries(a.labels)) await expect(page.getByRole("region", { name: "Labels" }).locator("dt", { hasText: new RegExp(`^${k}$`) }).locator("xpath=following-sibling::dd")).toHaveText(v);
+    const label = (k: string) => page.getByRole("region", { name: "Labels" }).locator("dt", { hasText: new RegExp(`^${k}$`) }).locator("xpath=following-sibling::dd");
+    const { virtual_sites: within, ...others } = a.labels;
+    for (const [k, v] of Object.entries(others)) await expect(label(k)).toHaveText(v);
+    // They stand between bars for matchers alone.
+    expect(within).toBe(`|${a.virtualSites.join("|")}|`);
+    await expect(label("virtual_sites").getByRole("link")).toHaveText(a.virtualSites);
+    await expect(label("virtual_sites")).not.toContainText("|");
     await expect(page.getByRole("link", { name: "Runbook", exact: true })).toHaveAttribute("href", a.annotations.runbook_url!);
     await expect(page.getByRole("region", { name: "Table of the times it fired" }).getByRole("row")).toHaveCount(7);
     await expect(page.getByText("still fires")).toBeVisible();

@@ -7,7 +7,8 @@ export const groupKey = (g: AlertGroup): string => `${g.tenant}/${g.receiver}/${
 /** A group's name: the values it is grouped by. */
 export function nameOf(g: AlertGroup): string {
   const labels = Object.entries(g.labels).sort(([a], [b]) => (a < b ? -1 : 1));
-  return labels.map(([k, v]) => (k === "alertname" ? v : `${k}=${v}`)).join(", ") || (g.receiver ? "all alerts of the route" : "no route");
+  const plain = (k: string, v: string) => (k === "virtual_sites" ? v.split("|").filter(Boolean).join(", ") : v); // it stands between bars, for matchers
+  return labels.map(([k, v]) => (k === "alertname" ? v : `${k}=${plain(k, v)}`)).join(", ") || (g.receiver ? "all alerts of the route" : "no route");
 }
 
 /** How many of its alerts somebody is told of. */

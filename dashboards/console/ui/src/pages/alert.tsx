@@ -18,7 +18,7 @@ import { DASH, plural } from "../lib/format";
 import { logsHref } from "../lib/log-filter";
 import { rfc3339 } from "../lib/time-span";
 import { tellingLabels } from "../lib/matchers";
-import { sitePath } from "../lib/site";
+import { sitePath, virtualSitePath } from "../lib/site";
 import { spansWithin } from "../lib/spans";
 import { formatAbsolute, formatTick, parseTime } from "../lib/time";
 import { AlertStateChip } from "./alerts";
@@ -157,11 +157,12 @@ function Loaded({ alert: a }: { alert: AlertDetail }) {
           </header>
           <dl className="kv body">
             {Object.entries(a.labels)
+              .filter(([k]) => k !== "virtual_sites" || a.virtualSites.length > 0)
               .sort()
               .map(([k, v]) => (
                 <div key={k} style={{ display: "contents" }}>
                   <dt>{k}</dt>
-                  <dd className="mono">{v}</dd>
+                  <dd className="mono">{k === "virtual_sites" ? <VirtualSites of={a} /> : v}</dd>
                 </div>
               ))}
           </dl>
@@ -189,6 +190,22 @@ function Loaded({ alert: a }: { alert: AlertDetail }) {
         />
       )}
     </>
+  );
+}
+
+/** The label has them between bars, for matchers; people get a list. */
+function VirtualSites({ of: a }: { of: AlertDetail }) {
+  return (
+    <ul>
+      {a.virtualSites.map((v) => {
+        const [namespace = "", name = ""] = v.includes("/") ? v.split("/") : ["shared", v];
+        return (
+          <li key={v}>
+            <Link href={virtualSitePath({ tenant: a.tenant, namespace, name })}>{v}</Link>
+          </li>
+        );
+      })}
+    </ul>
   );
 }
 

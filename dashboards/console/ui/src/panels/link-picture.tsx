@@ -67,11 +67,24 @@ export function LinkPicture({ regional: r, by, hrefOf }: Props) {
                 </span>
                 <StackedBar counts={g.counts} height={6} />
               </div>
-              <span className="num small" title="Median round trip">
-                {formatMillis(g.roundTrip)}
+              <span className="link-figures num small">
+                <span title="Median round trip">{formatMillis(g.roundTrip)}</span>
+                <span className="muted" title="Median loss">
+                  {formatShare(g.loss)}
+                  {g.loss !== null && " lost"}
+                </span>
               </span>
-              <span className="num small muted" title="Median loss">
-                {formatShare(g.loss)}{g.loss !== null && " lost"}
+              <span className="link-figures num small muted">
+                <span title="What its sites send to the regional, all together">
+                  <span aria-hidden>↑ </span>
+                  {formatRate(g.sent)}
+                  <span className="visually-hidden"> sent</span>
+                </span>
+                <span title="What its sites receive from the regional, all together">
+                  <span aria-hidden>↓ </span>
+                  {formatRate(g.received)}
+                  <span className="visually-hidden"> received</span>
+                </span>
               </span>
             </li>
           ))}
