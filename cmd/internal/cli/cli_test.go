@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
@@ -204,18 +203,6 @@ func TestUnknownWordsAreRefused(t *testing.T) {
 	root.SetArgs([]string{"get", "rollouts"})
 	if err := root.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "`muster rollout --help`") {
 		t.Errorf("get rollouts: %v", err)
-	}
-}
-
-// The object of a site that is there says when it was written last, up to five minutes ago; the
-// page says seconds.
-func TestASiteThatIsThereWasSeenNow(t *testing.T) {
-	at := metav1.NewTime(time.Now().Add(-4 * time.Minute))
-	for phase, want := range map[fleet.Phase]string{fleet.PhaseOnline: "now", fleet.PhaseOffline: "4m"} {
-		site := &v1alpha1.Site{Status: v1alpha1.SiteStatus{Phase: phase, LastSeen: &at}}
-		if got := siteRow("acme", site)[5]; got != want {
-			t.Errorf("%s: %q, want %q", phase, got, want)
-		}
 	}
 }
 

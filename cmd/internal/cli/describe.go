@@ -20,6 +20,7 @@ import (
 
 	"muster.dev/muster/control/api/v1alpha1"
 	healthapi "muster.dev/muster/health/api"
+	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -164,9 +165,12 @@ func describeSite(w io.Writer, tenant string, now *siteNow, vs []v1alpha1.Virtua
 			line("Reason", "%s", printable(h.Reason))
 		}
 	}
-	if seen == nil {
+	switch {
+	case seen == nil:
 		line("Last seen", "never")
-	} else {
+	case now.Health == nil && s.Status.Phase == fleet.PhaseOnline: // the object's time may be minutes old
+		line("Last seen", "now, regional %s", orDash(s.Status.Regional))
+	default:
 		line("Last seen", "%s ago, regional %s", age(seen), orDash(s.Status.Regional))
 	}
 	if n := s.Status.CertificateNotAfter; n != nil {

@@ -4,7 +4,7 @@ import { learnSkew, serverNow, withParams } from "../api/client";
 import { formatScore, formatValue, plural } from "./format";
 import { alignedWindow, linesOf, promString, RANGES, summarize } from "./history";
 import { checkLabelName, checkLabelValue, discovered, ownLabels, parseDegrees, parsePair } from "./labels";
-import { compareWorst, formatUnhealthy, hasPlace, headline, lastSeen, sitePath, virtualSitePath } from "./site";
+import { compareWorst, formatUnhealthy, hasPlace, headline, sitePath, virtualSitePath } from "./site";
 import { formatDuration, formatRelative, parseTime } from "./time";
 import { loginFault, tokenOfHash } from "./token";
 
@@ -37,16 +37,6 @@ describe("site", () => {
     expect(turned({ phase: "Approved", colour: "grey" })).toBe("approved, has not connected yet");
     expect(turned({ colour: "grey" })).toBe("not enough is known for a score");
     expect(turned({})).toBe("no points lost");
-  });
-
-  it("has seen an online site at the newest evaluation", () => {
-    const [old, now] = ["2026-01-31T11:00:00Z", "2026-01-31T12:00:00Z"];
-    const stale = { connectivity: { score: 100, colour: "green" as const, known: true, staleSeconds: 90 } } as Site["dimensions"];
-    expect(lastSeen(site({ lastSeen: old }), now)).toBe(now);
-    expect(lastSeen(site({ lastSeen: now }), old)).toBe(now);
-    expect(lastSeen(site({ lastSeen: old, phase: "Offline" }), now)).toBe(old);
-    expect(lastSeen(site({ lastSeen: old, dimensions: stale }), now)).toBe(old);
-    expect(lastSeen(site({ lastSeen: old }), null)).toBe(old);
   });
 
   it("draws only positions on earth", () => {

@@ -1,7 +1,6 @@
-import type { Site, SiteChange, Time, VirtualSite } from "../api/types";
+import type { Site, SiteChange, VirtualSite } from "../api/types";
 import { colourRank } from "./colour";
 import { DASH, formatPercent } from "./format";
-import { parseTime } from "./time";
 
 export interface SiteRef {
   tenant: string;
@@ -61,16 +60,6 @@ export function withoutReason(phase: string, colour: string): string {
 export function formatUnhealthy(v: VirtualSite): string {
   const counted = v.counts.green + v.counts.orange + v.counts.red + v.counts.grey;
   return v.percentUnhealthy === null || counted === 0 ? DASH : formatPercent(v.percentUnhealthy);
-}
-
-/**
- * When the site was last heard of. The stream sends sites that changed, and a
- * heartbeat is no change: a site that is online was heard of at every evaluation
- * since, unless its regional can't be asked (then its connectivity is stale).
- */
-export function lastSeen(s: Site, asOf: Time | null): Time | null {
-  const fresh = s.phase === "Online" && !(s.dimensions.connectivity && s.dimensions.connectivity.staleSeconds > 0);
-  return fresh && asOf && (parseTime(s.lastSeen) ?? 0) < (parseTime(asOf) ?? 0) ? asOf : s.lastSeen;
 }
 
 /** The chart of a signal at a site. */
