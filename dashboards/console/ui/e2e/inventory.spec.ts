@@ -1,3 +1,6 @@
+import { readFile } from "node:fs/promises";
+import type { Page } from "@playwright/test";
+import type { SitePage } from "../src/api/types";
 import { control, enter, expect, get, login, MOCK, type Site, sites, test } from "./fixtures";
 
 test.skip(!MOCK, "the sites are the mock's");
@@ -92,13 +95,85 @@ test("columns, order, groups and views", async ({ page }) => {
   await expect(page.getByRole("list", { name: "Shared views" })).toHaveCount(0);
 });
 
-test("scrolling to the end loads the pages, and only rows in sight are in the document", async ({ page }) => {
-  await login(page, "/sites");
-  await expect(page.locator(rows).first()).toBeVisible();
-  const last = (await sites(page)).map((s) => s.name).sort().at(-1)!;
-  await page.locator(".inv-scroll").evaluate((e) => e.scrollTo(0, e.scrollHeight));
-  await expect(page.locator(rows).last()).toContainText(last);
-  expect(await page.locator(rows).count()).toBeLessThan(80);
+/** A fleet of ten thousand; what is asked for of it is noted. */
+async function ten(page: Page): Promise<{ limit: number; cursor: number }[]> {
+  const asked: { limit: number; cursor: number }[] = [];
+  const names = Array.from({ length: 10_000 }, (_, i) => `site-${String(i).padStart(5, "0")}`);
+  const asOf = new Date().toISOString();
+  const counts = { green: 0, orange: 0, red: 10_000, grey: 0 };
+  await page.route(/\/api\/v1\/sites\?/, (r) => {
+    const p = new URL(r.request().url()).searchParams;
+    const [cursor, limit] = [Number(p.get("cursor") ?? 0), Number(p.get("limit") ?? 100)];
+    asked.push({ limit, cursor });
+    const sites = names.slice(cursor, cursor + limit).map((name) => ({ name, tenant: "acme", colour: "red", score: 20, reason: "disk full", phase: "Online", lastSeen: asOf, maintenance: false, region: "eu", alerts: 1, version: "0.4.2" }));
+    return r.fulfill({ json: { asOf, columns: [], readable: 10_000, total: 10_000, counts, sites, notes: [], ...(limit > 0 && cursor + limit < 10_000 ? { nextCursor: String(cursor + limit) } : {}) } });
+  });
+  return asked;
+}
+
+test("of 10,000 sites only the rows in sight are in the document, and the last is reached, by scrolling and by keyboard", async ({ page }) => {
+  await login(page, "/policies");
+  const asked = await ten(page);
+  await page.goto("/sites");
+  await expect(page.getByTestId("inventory-total")).toContainText("10,000 sites");
+  await expect(page.getByRole("table", { name: "Sites" })).toHaveAttribute("aria-rowcount", "10001");
+  await expect(page.locator(rows).first()).toContainText("site-00000");
+  const inDocument = () => page.locator(".inv-body .inv-row").count();
+  expect(await inDocument()).toBeLessThan(80);
+  expect(asked.filter((a) => a.limit > 0).length).toBeLessThan(4); // not all of them for the first ones
+  const scroll = (to: number) => page.locator(".inv-scroll").evaluate((e, f) => e.scrollTo(0, f * e.scrollHeight), to);
+  await scroll(0.5);
+  await expect(page.locator(rows).filter({ hasText: "site-05000" })).toBeInViewport();
+  expect(await inDocument()).toBeLessThan(80);
+  await scroll(1);
+  await expect(page.locator(rows).last()).toContainText("site-09999");
+  await expect(page.locator(rows).last()).toBeInViewport({ ratio: 1 });
+  await expect(page.locator(rows).last()).toHaveAttribute("aria-rowindex", "10001");
+  expect(await inDocument()).toBeLessThan(80);
+  expect(Math.max(...asked.map((a) => a.limit))).toBeLessThanOrEqual(200);
+  const pages = asked.filter((a) => a.limit > 0).map((a) => a.cursor);
+  expect(new Set(pages).size).toBe(10_000 / Math.max(...asked.map((a) => a.limit)));
+
+  // The same from the beginning, with keys alone.
+  await page.reload();
+  await expect(page.locator(rows).first()).toContainText("site-00000");
+  const focused = () => page.evaluate(() => document.activeElement?.closest("[data-site]")?.getAttribute("data-site") ?? "");
+  await page.getByRole("checkbox", { name: "Select all sites of the query" }).focus();
+  for (let i = 0; i < 20 && (await focused()) === ""; i++) await page.keyboard.press("Tab");
+  expect(await focused()).toBe("acme/site-00000");
+  await expect(page.getByRole("region", { name: "Table of sites" })).toHaveAccessibleDescription(/Arrow keys, Home and End .* Space selects .* Enter opens .* Escape/);
+  await expect(page.locator(".inv-keys")).toBeVisible();
+  await page.keyboard.press("ArrowDown");
+  await page.keyboard.press("ArrowDown");
+  expect(await focused()).toBe("acme/site-00002");
+  await page.keyboard.press("ArrowUp");
+  await page.keyboard.press("Space");
+  const bar = page.getByRole("group", { name: "What is done to the selected sites" });
+  await expect(bar).toContainText("1 of 10,000 sites selected");
+  await expect(page.getByRole("checkbox", { name: "Select site-00001" })).toBeChecked();
+  await page.keyboard.press("ArrowRight"); // from its box to its site
+  await expect(page.getByRole("link", { name: "site-00001" })).toBeFocused();
+  await page.keyboard.press("ArrowDown");
+  await page.keyboard.press("Space");
+  await expect(bar).toContainText("2 of 10,000 sites selected");
+  await expect(page.getByRole("checkbox", { name: "Select site-00002" })).toBeChecked();
+  await page.keyboard.press("Space");
+  await expect(bar).toContainText("1 of 10,000 sites selected");
+  await page.keyboard.press("Escape");
+  await expect(bar).toHaveCount(0);
+  await expect(page.getByRole("link", { name: "site-00002" })).toBeFocused();
+  await page.keyboard.press("End");
+  await expect(page.getByRole("link", { name: "site-09999" })).toBeFocused();
+  await expect(page.locator(rows).last()).toBeInViewport({ ratio: 1 });
+  await page.keyboard.press("ArrowDown"); // there is none below
+  expect(await focused()).toBe("acme/site-09999");
+  await page.keyboard.press("Home");
+  await expect(page.getByRole("link", { name: "site-00000" })).toBeFocused();
+  // From the query to the rows is one way: no row but one is in the order of Tab.
+  expect(await page.locator('.inv-body :is(a, button, input):not([tabindex="-1"])').count()).toBe(2);
+  await page.keyboard.press("ArrowDown");
+  await page.keyboard.press("Enter");
+  await expect(page).toHaveURL(/\/sites\/site-00001\?tenant=acme/);
 });
 
 test("who may only read is offered nothing that would be refused, and reads why", async ({ page }) => {
@@ -196,15 +271,35 @@ test("those that wait are approved at once, the others stay as they are, and wha
   expect(await waiting()).toEqual(["gate-2"]);
 });
 
-test("the table can be downloaded as it is seen", async ({ page }) => {
-  await login(page, "/sites?q=colour%3Dred&columns=name,score");
+test("the table can be downloaded as it is seen: its query, columns and order", async ({ page }) => {
+  await login(page, "/sites?q=colour%3Dred+tenant%3Dacme&columns=name,score,reason&sort=-score");
   await expect(page.locator(rows).first()).toBeVisible();
-  const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("link", { name: "CSV" }).click()]);
-  expect(download.suggestedFilename()).toBe("sites.csv");
-  const text = await (await page.request.get("/api/v1/sites?q=colour%3Dred&columns=name,score&format=csv")).text();
-  expect(text.split("\n")[0]).toBe("name,score");
-  const [json] = await Promise.all([page.waitForEvent("download"), page.getByRole("link", { name: "JSON" }).click()]);
-  expect(json.suggestedFilename()).toBe("sites.json");
+  const download = async (name: "CSV" | "JSON"): Promise<string> => {
+    const [d] = await Promise.all([page.waitForEvent("download"), page.getByRole("link", { name, exact: true }).click()]);
+    expect(d.suggestedFilename()).toBe(`sites.${name.toLowerCase()}`);
+    return readFile(await d.path(), "utf8");
+  };
+  const worst = (await sites(page)).filter((s) => s.colour === "red" && s.tenant === "acme").sort((a, b) => b.score! - a.score! || (a.name < b.name ? -1 : 1));
+  expect(worst.length).toBeGreaterThan(3);
+  const quoted = (v: string) => (/[",\n]/.test(v) ? `"${v.replaceAll('"', '""')}"` : v);
+  const lines = (await download("CSV")).trimEnd().split("\n");
+  expect(lines[0]).toBe("name,score,reason");
+  expect(lines.slice(1)).toEqual(worst.map((s) => [s.name, String(s.score), quoted(s.reasons[0]!.text)].join(",")));
+  const { sites: all, total } = JSON.parse(await download("JSON")) as SitePage;
+  expect(total).toBe(worst.length);
+  expect(all).toEqual(worst.map((s) => ({ name: s.name, tenant: s.tenant, score: s.score, reason: s.reasons[0]!.text })));
+  // What is on the page is in that order as well.
+  await expect(page.locator(`${rows} .inv-name a`)).toHaveText(worst.map((s) => s.name));
+
+  // Another query, another column.
+  await page.locator("summary", { hasText: "Columns" }).click();
+  await page.getByRole("searchbox", { name: "Search columns" }).fill("region");
+  await page.getByRole("checkbox", { name: "Region region", exact: true }).check();
+  await page.keyboard.press("Escape");
+  const { name, region } = worst[0]!;
+  await page.getByRole("combobox", { name: box }).fill(`name=${name}`);
+  await expect(page.locator(rows)).toHaveCount(1);
+  expect(await download("CSV")).toBe(`name,score,reason,region\n${[name, String(worst[0]!.score), quoted(worst[0]!.reasons[0]!.text), region].join(",")}\n`);
 });
 
 test("failing, empty, and none at all", async ({ page }) => {

@@ -103,7 +103,7 @@ export function InventoryPage() {
         {page && page.total > 0 && (list || view.group) && (
           <InventoryTable columns={view.columns} fields={known?.fields} rows={open || !view.group ? loaded : []} total={total} groups={view.group ? (groups ?? []) : undefined} open={open?.value}
             onOpen={(value) => change({ open: value })} sort={view.sort} onSort={(c) => change({ sort: nextSort(view.sort, c) })} selected={selection.sites} onSelect={selection.toggle}
-            all={selection.choosing || (selection.sites.size > 0 && selection.sites.size >= page.total)} onAll={(on) => void selection.all(on).catch((e: unknown) => setSaid(`The sites can't be listed: ${String(e)}`))} showTenant={tenants.length > 1 && !view.tenant} onReach={onReach} />
+            all={selection.choosing || (selection.sites.size > 0 && selection.sites.size >= page.total)} onAll={(on) => void selection.all(on).catch((e: unknown) => setSaid(`The sites can't be listed: ${String(e)}`))} showTenant={tenants.length > 1 && !view.tenant} onReach={onReach} onEscape={() => selection.set(new Map())} />
         )}
         <SelectionBar sites={selection.sites} total={page?.total ?? 0} said={said} onBulk={(b) => {
           setSaid("");
