@@ -1,9 +1,59 @@
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
-import type { Explanation } from "../src/api/types";
+import type { Page } from "@playwright/test";
+import { geoCentroid, geoContains } from "d3-geo";
+import type { MultiPolygon } from "geojson";
+import { feature } from "topojson-client";
+import type { GeometryCollection, Topology } from "topojson-specification";
+import type { Explanation, SiteMap } from "../src/api/types";
 import { breakSite, canBreak, control, expect, FAULT_TIMEOUT, get, healSite, login, MOCK, mocked, type Registration, sites, test, TOKEN, type VirtualSite } from "./fixtures";
 
 const COLOURS = ["red", "orange", "grey", "green"] as const;
+
+/** The middles of islands in sight that only the outlines of 1:10 million have, and that are a few pixels wide. */
+function finest(at: (longitude: number, latitude: number) => [number, number], width: number, height: number): [number, number][] {
+  const land = (detail: string) => {
+    const atlas = JSON.parse(readFileSync(fileURLToPath(new URL(`../node_modules/world-atlas/countries-${detail}.json`, import.meta.url)), "utf8")) as Topology<{ land: GeometryCollection }>;
+    return feature(atlas, atlas.objects.land).features[0]!.geometry as MultiPolygon;
+  };
+  const coarser = land("50m");
+  return land("10m").coordinates.flatMap((coordinates): [number, number][] => {
+    const middle = geoCentroid({ type: "Polygon", coordinates });
+    const [x, y] = at(...(middle as [number, number]));
+    if (x < 20 || y < 20 || x > width - 20 || y > height - 20) return [];
+    const xy = coordinates[0]!.map((p) => at(p[0]!, p[1]!));
+    const wide = (i: 0 | 1) => Math.max(...xy.map((p) => p[i])) - Math.min(...xy.map((p) => p[i]));
+    const inside = [[0, 0], [2, 0], [-2, 0], [0, 2], [0, -2]].every(([dx, dy]) => polygonContains(xy, [x + dx!, y + dy!]));
+    return wide(0) > 6 && wide(1) > 6 && inside && !geoContains(coarser, middle) ? [[x, y]] : [];
+  });
+}
+
+/** Whether a point, in CSS pixels, is in a ring. */
+function polygonContains(ring: readonly [number, number][], [x, y]: readonly [number, number]): boolean {
+  let inside = false;
+  for (const [i, [x1, y1]] of ring.entries()) {
+    const [x2, y2] = ring.at(i - 1)!;
+    if (y1 > y !== y2 > y && x < ((x2 - x1) * (y - y1)) / (y2 - y1) + x1) inside = !inside;
+  }
+  return inside;
+}
+
+/** Whether the map has the colour of land at points, in CSS pixels. */
+const landAt = (page: Page, points: readonly [number, number][]): Promise<boolean[]> =>
+  page.locator(".map canvas").evaluate((c: HTMLCanvasElement, all) => {
+    const probe = c.parentElement!.appendChild(document.createElement("span"));
+    probe.style.color = "var(--land)";
+    const ink = document.createElement("canvas").getContext("2d")!;
+    ink.fillStyle = getComputedStyle(probe).color;
+    probe.remove();
+    ink.fillRect(0, 0, 1, 1);
+    const want = ink.getImageData(0, 0, 1, 1).data;
+    const ratio = c.width / c.clientWidth;
+    return all.map(([x, y]) => {
+      const d = c.getContext("2d")!.getImageData(Math.round(x * ratio), Math.round(y * ratio), 1, 1).data;
+      return [0, 1, 2].every((i) => Math.abs(d[i]! - want[i]!) < 3);
+    });
+  }, points);
 const legend = (c: string) => `[data-legend="${c}"]`;
 
 test.describe("session", () => {
@@ -71,7 +121,7 @@ test.describe("fleet", () => {
     await expect.poll(colours).toBeGreaterThan(4);
   });
 
-  mocked("towns have their names once the map is near, and stand where they are", async ({ page }) => {
+  mocked("towns have their names once the map is near, and coasts their islands, and stand where they are", async ({ page }) => {
     interface Drawn {
       name: string;
       /** The town's dot; none where a marker is over it. */
@@ -104,7 +154,7 @@ test.describe("fleet", () => {
     });
     const drawn = () => page.evaluate(() => (window as unknown as { drawn: Drawn[] }).drawn);
     await login(page);
-    const place = (await sites(page)).find((s) => s.place && (!MOCK || s.name === "paris-01"))!;
+    const place = (await sites(page)).find((s) => s.place && (!MOCK || s.name === "copenhagen-01"))!;
     await page.goto(`/?q=${encodeURIComponent(`name=${place.name} tenant=${place.tenant}`)}`);
     await expect(page.locator("[data-mark]")).toHaveCount(1);
     let least = Infinity;
@@ -126,6 +176,17 @@ test.describe("fleet", () => {
         expect(Math.abs(t.dot![1] - west.dot![1] - scale * (t.y - west.y)), t.name).toBeLessThan(2);
       }
       least = Math.min(least, ...known.map((t) => t.thousands));
+      if (MOCK && i === 0) {
+        const box = (await page.locator(".map canvas").boundingBox())!;
+        const at = (longitude: number, latitude: number): [number, number] => {
+          const s = Math.sin((latitude * Math.PI) / 180);
+          return [west.dot![0] + scale * (longitude / 360 - west.x), west.dot![1] + scale * (-Math.log((1 + s) / (1 - s)) / (4 * Math.PI) - west.y)];
+        };
+        const islands = finest(at, box.width, box.height);
+        expect(islands.length).toBeGreaterThan(3);
+        // A name may stand over one or the other.
+        await expect.poll(() => landAt(page, islands).then((l) => l.filter(Boolean).length / l.length)).toBeGreaterThan(0.7);
+      }
       await page.getByRole("button", { name: "Zoom in" }).click();
     }
     expect(least).toBeLessThan(60); // thousands of people: a town and no city
@@ -172,14 +233,53 @@ test.describe("fleet", () => {
     await expect(page.getByRole("link", { name: "Table" })).toHaveAttribute("href", `/sites?q=region%3D${target.region}`);
   });
 
-  test("colours by what is asked for", async ({ page }) => {
+  test("colours by what is asked for, in the markers, their words and the legend alike", async ({ page }) => {
     await login(page);
-    await page.getByLabel("Colour by").selectOption("memoryUsed");
-    await expect(page).toHaveURL(/by=memoryUsed/);
-    await expect(page.getByRole("list", { name: /^Colours by Memory used/ })).toContainText("80–100 %");
-    await expect(page.locator("[data-mark]").first()).toHaveAttribute("aria-label", /Memory used: /);
+    const key = page.locator(".paint-key li");
+    const strokes = async () => JSON.stringify((await drawn()).map((m) => m.colours));
+    /** What the markers are drawn with, and what they say: of each kind how many. */
+    const drawn = () =>
+      page.locator("[data-mark]").evaluateAll((marks) =>
+        marks.map((m) => ({ label: m.getAttribute("aria-label")!, colours: [...m.querySelectorAll("circle")].map((c) => (c.hasAttribute("stroke-dasharray") ? c.getAttribute("stroke")! : c.getAttribute("fill")!)).filter((c) => /^var\(--(step|kind)/.test(c)) })),
+      );
+    await expect(page.locator("[data-mark]").first()).toBeVisible();
+    let before = await strokes();
+    for (const [by, of] of [["connectivity", "Connectivity"], ["version", "Agent"], ["cpuUsed", "CPU used"], ["memoryUsed", "Memory used"]] as const) {
+      await page.getByLabel("Colour by").selectOption(by);
+      await expect(page).toHaveURL(new RegExp(`by=${by}`));
+      await expect(page.getByRole("list", { name: `Colours by ${of}, on the map` })).toBeVisible();
+      await expect(async () => {
+        const map = await get<SiteMap>(page, `/api/v1/site-map?by=${by}`);
+        const unit = by.endsWith("Used") ? " %" : "";
+        const kinds = map.values ? [...[0, 20, 40, 60, 80].map((n) => `${n}–${n + 20}${unit}`), "not known"] : [...map.categories!.slice(0, 8), "others"];
+        const kind = (i: number) => (map.values ? (map.values[i] === null ? 5 : Math.min(4, Math.floor(map.values[i]! / 20))) : map.category![i]!);
+        const counts = kinds.map((_, k) => map.names.filter((_, i) => kind(i) === k).length);
+        expect(counts.filter((n) => n > 0).length).toBeGreaterThan(1);
+        await expect(key).toHaveText(kinds.map((k, i) => `${k} ${counts[i]}`), { timeout: 1000 });
+        const colours = await key.locator("circle").evaluateAll((all) => all.map((c) => c.getAttribute("fill")!));
+        expect(new Set(colours).size).toBe(kinds.length);
+        // Of each marker, and of all together: they say how many of what, and are drawn in these colours.
+        const sum = kinds.map(() => 0);
+        for (const m of await drawn()) {
+          const said = new RegExp(`; ${of}: (.*?)(\\. Opens the cluster)?$`).exec(m.label)!;
+          const parts = said[2] ? said[1]!.split(", ").map((p) => /^([\d,]+) (.*)$/.exec(p)!) : [["", "1", said[1]!]];
+          const held = kinds.map((k) => Number(parts.find((p) => p[2] === k)?.[1]!.replaceAll(",", "") ?? 0));
+          for (const [k, n] of held.entries()) sum[k]! += n;
+          expect(m.colours, m.label).toEqual(colours.filter((_, k) => held[k]! > 0));
+          if (said[2]) expect(m.label.startsWith(`${held.reduce((a, b) => a + b, 0)} sites: `), m.label).toBe(true);
+        }
+        expect(sum).toEqual(counts);
+      }).toPass({ timeout: 20_000 });
+      const now = await strokes();
+      expect(now).not.toBe(before);
+      before = now;
+    }
     await page.reload();
     await expect(page.getByLabel("Colour by")).toHaveValue("memoryUsed");
+    await expect(page.getByRole("list", { name: "Colours by Memory used, on the map" })).toBeVisible();
+    await page.getByLabel("Colour by").selectOption("");
+    await expect(key).toHaveCount(0);
+    await expect.poll(async () => (await drawn()).every((m) => m.colours.length === 0)).toBe(true);
   });
 
   test("the list is sorted, the worst first", async ({ page }) => {

@@ -5,6 +5,7 @@
 // log {message, severity?, site?, count?}, region {region, reason, late} (neither: it answers again), droptails, tenants {tenants}, missing {region, reason} (of the costs),
 // rights {deploy, deletePods, readLogs}, novk8s, nohosts, say {text} (in the logs of pods that are followed), endlogs,
 // refuse {site, detail} (changes of it in bulk), rolloutRights {control, approve, skipGates}, wave {verdict} (Pass or Fail, of the rollout that moves), norollouts,
+// happened {events: [{time, kind, …}]} (in the timeline; times in ms), latelinks {regional} (its figures are missing; none: it answers again),
 // provider {provider: {issuerURL, …, denies?}} (none: tokens only).
 // MOCK_SITES, MOCK_TICK_MS and MOCK_STILL=1 (nothing changes by itself) shape it.
 
@@ -351,6 +352,7 @@ const CONTROLS = {
   fail: (b) => failures.push({ path: b.path, method: b.method, status: b.status ?? 500, title: b.title ?? "Internal Server Error", detail: b.detail ?? "the health engine can't be reached; it may be starting" }),
   unfail: () => (failures = []),
   notimeline: () => { timeline.missing = true; },
+  happened: (b) => { for (const e of b.events) timeline.add(e); timeline.sort(); },
   empty: () => { fleet.sites.clear(); registrations = []; fleet.evaluate(Date.now()); logs = new MockLogs(fleet); alerts = new MockAlerts(fleet); timeline = new MockTimeline(fleet, alerts); workloads = new MockWorkloads(fleet); rollouts = new MockRollouts(fleet); },
   expire: () => { sessions.clear(); for (const r of streams) r.destroy(); },
   drop: () => { for (const r of streams) r.destroy(); },

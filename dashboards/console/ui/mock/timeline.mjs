@@ -13,11 +13,7 @@ export class MockTimeline {
     this.missing = false;
     this.events = [];
     const now = fleet.started;
-    const add = (e) => {
-      const time = Math.round(e.time);
-      const id = BigInt(time * 1_000_000).toString(16).padStart(16, "0") + KINDS.indexOf(e.kind).toString(16).padStart(2, "0") + createHash("sha256").update(JSON.stringify(e)).digest("hex").slice(0, 14);
-      this.events.push({ severity: "info", tenant: "acme", ...e, id, time: new Date(time).toISOString() });
-    };
+    const add = (e) => this.add(e);
     const of = (s) => ({ tenant: s.tenant, site: s.name, virtualSites: s.view.virtualSites, link: `/sites/${s.name}?tenant=${s.tenant}` });
     for (const a of alerts.alerts(now)) {
       const at = Date.parse(a.startsAt);
@@ -44,6 +40,16 @@ export class MockTimeline {
       add({ time: now - 2 * HOUR, kind: "silence", object: "Silence/1", by: "ada@example.com", text: `silenced until ${new Date(now + 5 * HOUR).toISOString().slice(0, 16).replace("T", " ")} UTC: alertname="PodCrashLooping" (known, the vendor looks at it: OPS-4802)`, after: "silenced", link: "/alerts?tenant=acme" });
       add({ time: now - 49 * HOUR, kind: "rollout", severity: "warning", namespace: "shop", object: "Rollout/web-5b21c9d0", virtualSites: ["shared/all-eu"], by: "grace@example.com", text: "rollout shop/web-5b21c9d0: paused", after: "Paused", link: "/rollouts/shop/web-5b21c9d0?tenant=acme" });
     }
+    this.sort();
+  }
+
+  add(e) {
+    const time = Math.round(e.time);
+    const id = BigInt(time * 1_000_000).toString(16).padStart(16, "0") + KINDS.indexOf(e.kind).toString(16).padStart(2, "0") + createHash("sha256").update(JSON.stringify(e)).digest("hex").slice(0, 14);
+    this.events.push({ severity: "info", tenant: "acme", ...e, id, time: new Date(time).toISOString() });
+  }
+
+  sort() {
     this.events.sort((a, b) => (a.id < b.id ? 1 : -1));
   }
 
