@@ -1,5 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
-import { type KeyboardEvent, useEffect, useId, useMemo, useState } from "react";
+import { type KeyboardEvent, useId, useLayoutEffect, useMemo, useState } from "react";
 import { useLocation } from "wouter";
 import { api } from "../api/client";
 import { keys } from "../api/keys";
@@ -36,7 +36,8 @@ const typing = (e: EventTarget | null) => e instanceof HTMLElement && (e.isConte
 /** Ctrl-K or Cmd-K opens it on every page; / goes to the page's search, or here where it has none. */
 export function Palette() {
   const [open, setOpen] = useState(false);
-  useEffect(() => {
+  // Before anything is painted: who sees the page can use its keys.
+  useLayoutEffect(() => {
     const onKey = (e: globalThis.KeyboardEvent) => {
       if (document.querySelector("dialog[open], [role=dialog]")) return;
       if ((e.ctrlKey || e.metaKey) && !e.altKey && !e.shiftKey && e.key.toLowerCase() === "k") {
