@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/url"
@@ -13,8 +14,9 @@ import (
 )
 
 func (s *Source) alerts(ctx context.Context, c *console.Client, q query) (data.Frames, error) {
-	if q.Numeric && q.State == "" {
-		q.State = "active" // what is silenced or inhibited is not to alert by another way
+	if q.Numeric {
+		q.State = cmp.Or(q.State, "active") // what is silenced or inhibited is not to alert by another way
+		q.Limit = 1                         // how many there are is told all the same
 	}
 	rows, total, err := c.Alerts(ctx, q.ofAlerts(), q.Limit)
 	if err != nil {

@@ -19,6 +19,9 @@ const patience = "2s"
 // logs are the lines as Grafana's Explore and log panels take them, and how many there
 // were over time.
 func (s *Source) logs(ctx context.Context, c *console.Client, q query) (data.Frames, error) {
+	if q.Numeric {
+		q.Limit = 1 // how many there are is told all the same
+	}
 	page, err := c.Logs(ctx, url.Values{"query": {q.Query}, "from": {q.from.UTC().Format(time.RFC3339Nano)}, "to": {q.to.UTC().Format(time.RFC3339Nano)},
 		"virtualSite": {q.VirtualSite}, "site": {q.Site}, "namespace": {q.Namespace}, "severity": {q.Severity}, "patience": {patience}}, q.Limit)
 	if err != nil {

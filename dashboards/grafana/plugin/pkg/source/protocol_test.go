@@ -295,13 +295,160 @@ func TestErrorsNameTheFieldAndWhoseFaultItIs(t *testing.T) {
 	}
 }
 
+// A rule takes every kind of query that has numbers, as Grafana's contract for its data wants them;
+// of every other kind it is told what to ask for.
 func TestAlertRulesGetNumbers(t *testing.T) {
-	_, p := start(t)
+	c, p := start(t)
 	p.Headers["FromAlert"] = "true"
-	frames, err := p.Query(`{"queryType":"health","health":"sites"}`)
-	if err != nil || frames[0].Meta.Type != data.FrameTypeNumericLong {
-		t.Errorf("%v, %v", frames, err)
+	refused := func(field, value string) string {
+		return fmt.Sprintf("400 downstream: %s: %q: an alert rule takes numbers: want health of sites, virtualSites or history, alerts, logs or metrics", field, value)
 	}
+	type rule struct {
+		kind    data.FrameType
+		columns string
+		want    []string // of all frames
+		refusal string
+	}
+	scores := rule{data.FrameTypeNumericLong, "tenant,site,region,score", []string{"acme | paris-07 | eu-west | 39.5", "acme | rome-01 | eu-south | null"}, ""}
+	history := rule{data.FrameTypeTimeSeriesMulti, "time,muster_site_health_score", []string{"12:00:00 | 39.5", "12:00:15.5 | NaN", "12:00:00 | 100"}, ""}
+	rules := map[string]rule{
+		"health/sites":            scores,
+		"health/live":             scores,
+		"health/virtualSites":     {data.FrameTypeNumericLong, "tenant,virtual site,mean,p10,worst", []string{"acme | shared/all-eu | 80 | 39 | 39"}, ""},
+		"health/history":          history,
+		"health/reasons":          {refusal: refused("health", "reasons")},
+		"health/signals":          {refusal: refused("health", "signals")},
+		"sites/list":              {refusal: refused("sites", "list")},
+		"sites/details":           {refusal: refused("sites", "details")},
+		"sites/conditions":        {refusal: refused("sites", "conditions")},
+		"alerts/":                 {data.FrameTypeNumericWide, "alerts", []string{"1"}, ""},
+		"logs/":                   {data.FrameTypeTimeSeriesWide, "time,lines", []string{"11:00:00 | 0", "11:01:00 | 7"}, ""},
+		"rollouts/":               {refusal: refused("queryType", "rollouts")},
+		"metrics/":                history,
+		"annotations/timeline":    {refusal: refused("annotations", "timeline")},
+		"annotations/alerts":      {refusal: refused("annotations", "alerts")},
+		"annotations/rollouts":    {refusal: refused("annotations", "rollouts")},
+		"annotations/maintenance": {refusal: refused("annotations", "maintenance")},
+	}
+	for _, kind := range kindsOffered(t) {
+		want, known := rules[kind]
+		if !known {
+			t.Errorf("%s: nobody says what a rule gets of it", kind)
+			continue
+		}
+		queryType, of, _ := strings.Cut(kind, "/")
+		ask, _ := json.Marshal(map[string]string{"queryType": queryType, queryType: of, "expr": "up", "site": map[bool]string{true: "paris-07"}[want.refusal != ""]})
+		frames, err := p.Query(string(ask))
+		if want.refusal != "" {
+			if err == nil || err.Error() != want.refusal {
+				t.Errorf("%s: %v, want %s", kind, err, want.refusal)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", kind, err)
+			continue
+		}
+		var got []string
+		for _, f := range frames {
+			got = append(got, cells(t, f, strings.Split(want.columns, ",")...)...)
+			if f.Meta.Type != want.kind {
+				t.Errorf("%s: the frame is %s, want %s", kind, f.Meta.Type, want.kind)
+			}
+			if err := takenByRules(f); err != nil {
+				t.Errorf("%s: %v", kind, err)
+			}
+		}
+		if !slices.Equal(got, want.want) {
+			t.Errorf("%s: got\n%s\nwant\n%s", kind, strings.Join(got, "\n"), strings.Join(want.want, "\n"))
+		}
+	}
+	// What is silenced does not alert by another way, unless the rule says so.
+	for query, want := range map[string]string{`{"queryType":"alerts"}`: "active", `{"queryType":"alerts","state":"all"}`: "all"} {
+		if _, err := p.Query(query); err != nil || c.Last().Params.Get("state") != want {
+			t.Errorf("%s asks for the state %q, want %s: %v", query, c.Last().Params.Get("state"), want, err)
+		}
+	}
+	// A rule watches all sites, and does not read lines and alerts that it only counts.
+	for query, want := range map[string]string{`{"queryType":"alerts"}`: "1", `{"queryType":"logs"}`: "1"} {
+		if _, err := p.Query(query); err != nil || c.Last().Params.Get("limit") != want {
+			t.Errorf("%s asks for %q of them, want %s: %v", query, c.Last().Params.Get("limit"), want, err)
+		}
+	}
+	many := make([]string, 1000)
+	for i := range many {
+		many[i] = "{" + strings.Replace(paris, "paris-07", fmt.Sprintf("site-%04d", i), 1) + "}"
+	}
+	c.Answer("/health/sites", `{"asOf":"2026-01-31T12:00:00Z","total":50000,"nextCursor":"more","sites":[`+strings.Join(many, ",")+`]}`)
+	for limit, want := range map[string]int{"": 10_000, `,"limit":1500`: 2000} { // whole pages, as this console gives them
+		frames, err := p.Query(`{"queryType":"health"` + limit + `}`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := frames[0].Rows(); got != want {
+			t.Errorf("with the limit %q a rule gets %d rows, want %d", limit, got, want)
+		}
+	}
+}
+
+// kindsOffered are all kinds of query that the editor has.
+func kindsOffered(t *testing.T) (out []string) {
+	b, err := os.ReadFile("../../src/choices.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var choices map[string][]string
+	if err := json.Unmarshal(b, &choices); err != nil {
+		t.Fatal(err)
+	}
+	for _, queryType := range choices["queryType"] {
+		for _, of := range append(choices[queryType], map[bool][]string{true: {""}}[choices[queryType] == nil]...) {
+			out = append(out, queryType+"/"+of)
+		}
+	}
+	return out
+}
+
+// takenByRules is whether Grafana's expressions read a frame as numbers: a series with its times in
+// order, or numbers that no two rows have of the same labels.
+// https://grafana.com/developers/dataplane/contract
+func takenByRules(f *data.Frame) error {
+	times, numbers, labels := 0, 0, map[string]bool{}
+	for _, field := range f.Fields {
+		switch {
+		case field.Type().Time():
+			times++
+			for i := 1; i < field.Len(); i++ {
+				if before, _ := field.ConcreteAt(i - 1); !before.(time.Time).Before(field.At(i).(time.Time)) {
+					return fmt.Errorf("row %d is not after that before", i)
+				}
+			}
+		case field.Type().Numeric():
+			numbers++
+		case field.Type() != data.FieldTypeString:
+			return fmt.Errorf("%s is neither a number nor a label: %s", field.Name, field.Type())
+		}
+	}
+	series := strings.HasPrefix(string(f.Meta.Type), "timeseries")
+	if numbers == 0 || series != (times == 1) || times > 1 {
+		return fmt.Errorf("%s with %d times and %d numbers", f.Meta.Type, times, numbers)
+	}
+	if f.Meta.Type == data.FrameTypeNumericWide && f.Rows() != 1 {
+		return fmt.Errorf("%s with %d rows", f.Meta.Type, f.Rows())
+	}
+	for i := range f.Rows() {
+		key := ""
+		for _, field := range f.Fields {
+			if field.Type() == data.FieldTypeString {
+				key += fmt.Sprintf("%q", field.At(i))
+			}
+		}
+		if labels[key] && !series {
+			return fmt.Errorf("two rows of %s", key)
+		}
+		labels[key] = true
+	}
+	return nil
 }
 
 // Grafana finds the binary and the data sources by what is written there.

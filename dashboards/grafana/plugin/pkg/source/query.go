@@ -114,6 +114,25 @@ var fields = map[string]string{
 	"annotations/maintenance": "virtualSite site",
 }
 
+// numbered are the kinds of query that alert rules can take: those that have numbers, each of which
+// its labels tell apart.
+var numbered = []string{"health/sites", "health/virtualSites", "health/history", "health/live", "alerts/", "logs/", "metrics/"}
+
+// forRule makes a query one that an alert rule can take. Grafana would say of tables and texts
+// that they are of the wrong type, which tells nobody what to ask for instead.
+func (q *query) forRule() error {
+	q.Numeric = true
+	kind := q.kind()
+	if _, known := fields[kind]; !known || slices.Contains(numbered, kind) {
+		return nil
+	}
+	field, of := q.Type, strings.TrimPrefix(kind, q.Type+"/")
+	if of == "" {
+		field, of = "queryType", q.Type
+	}
+	return wrong(field, "%q: an alert rule takes numbers: want health of sites, virtualSites or history, alerts, logs or metrics", of)
+}
+
 // kind is what a query asks for, with what is left out.
 func (q *query) kind() string {
 	of := ""
@@ -177,8 +196,8 @@ func values(s string) []string {
 	return out
 }
 
-// parse reads a query.
-func parse(q backend.DataQuery) (query, error) {
+// parse reads a query, of an alert rule or of a panel.
+func parse(q backend.DataQuery, forAlert bool) (query, error) {
 	var out query
 	if err := json.Unmarshal(q.JSON, &out); err != nil {
 		return out, wrong("query", "%v", err)
@@ -190,6 +209,8 @@ func parse(q backend.DataQuery) (query, error) {
 	switch {
 	case out.Limit < 0 || out.Limit > maxLimit:
 		return out, wrong("limit", "%d: want 1 to %d, or 0 for %d", out.Limit, maxLimit, defaultLimit)
+	case out.Limit == 0 && forAlert: // what a rule does not get it does not watch, and nobody sees a notice there
+		out.Limit = maxLimit
 	case out.Limit == 0:
 		out.Limit = defaultLimit
 	}
@@ -217,13 +238,15 @@ func (s *Source) QueryData(ctx context.Context, req *backend.QueryDataRequest) (
 }
 
 func (s *Source) answer(ctx context.Context, c *console.Client, dq backend.DataQuery, login string, forAlert bool) backend.DataResponse {
-	q, err := parse(dq)
+	q, err := parse(dq, forAlert)
 	if err != nil {
 		return failure(err)
 	}
 	q.login = login
 	if forAlert {
-		q.Numeric = true
+		if err := q.forRule(); err != nil {
+			return failure(err)
+		}
 	}
 	answer := answerers[q.Type]
 	if answer == nil {
