@@ -258,6 +258,16 @@ func (s *Store) Workloads(namespace string) (Reach, bool) {
 	return r, true
 }
 
+// WorkloadItems are the items of a namespace that are carried to sites.
+func (s *Store) WorkloadItems(namespace string) []string {
+	s.kube.mu.Lock()
+	defer s.kube.mu.Unlock()
+	if sp := s.kube.spaces[namespace]; sp != nil {
+		return sp.Items()
+	}
+	return nil
+}
+
 // SubscribeWorkloads calls fn with each tenant in which what is carried to sites changed,
 // after they were rendered; fn must be quick. It is called before Run.
 func (s *Store) SubscribeWorkloads(fn func(tenant string)) {

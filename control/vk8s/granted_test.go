@@ -233,11 +233,11 @@ func TestConditionsOfAnyKind(t *testing.T) {
 			return nil
 		})
 	}
-	is("one of two", map[string]string{"Ready": "False it is on 1 of 2 sites: rome says no image", "SitesReady": "True 2 of 2 sites are ready", "SitesOnline": "True all sites are connected"})
+	is("one of two", map[string]string{"Ready": "False it is on 1 of 2 sites: rome says no image", "SitesReady": "True 2 of 2 sites are ready", "SitesOnline": "True all sites are connected", "SitesInSync": "True all sites have it as it is here"})
 	online := since["SitesOnline"]
 	<-said
 	said <- `{"conditions":[{"type":"Ready","status":"True"}]}`
-	is("both", map[string]string{"Ready": "True it is on 2 of 2 sites", "SitesReady": "True 2 of 2 sites are ready", "SitesOnline": "True all sites are connected"})
+	is("both", map[string]string{"Ready": "True it is on 2 of 2 sites", "SitesReady": "True 2 of 2 sites are ready", "SitesOnline": "True all sites are connected", "SitesInSync": "True all sites have it as it is here"})
 	if !since["SitesOnline"].Equal(online) {
 		t.Errorf("what stayed as it was changed at %s and %s", online, since["SitesOnline"])
 	}

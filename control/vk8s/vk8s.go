@@ -53,7 +53,8 @@ type Backend struct {
 	// Usage: Mirrored serves metrics.k8s.io/v1beta1 too, which kubectl top reads.
 	Usage bool
 	// Report serves what stands below /muster/ of a virtual Kubernetes, which the path of
-	// its requests begins with; nil: nothing. Who may get the VirtualKubernetes may get it.
+	// its requests begins with; nil: nothing. Who may get the VirtualKubernetes may get it;
+	// MayGet tells what else they may read.
 	Report http.Handler
 	// Pods are those of a Deployment or StatefulSet on all sites together, and of a Job the
 	// completions that they should have, and have; false: it is not carried, or of another kind.
@@ -94,6 +95,30 @@ type virtualKey struct{}
 func VirtualOf(ctx context.Context) (Virtual, bool) {
 	v, ok := ctx.Value(virtualKey{}).(Virtual)
 	return v, ok
+}
+
+type askKey struct{}
+
+// MayGet tells whether who sent a request to Backend.Report may get an object of the virtual
+// Kubernetes' namespace.
+func MayGet(ctx context.Context, group, version, resource, name string) bool {
+	ask, ok := ctx.Value(askKey{}).(func(authorizer.AttributesRecord) bool)
+	v, _ := VirtualOf(ctx)
+	return ok && ask(authorizer.AttributesRecord{Verb: "get", Namespace: v.Namespace, APIGroup: group, APIVersion: version, Resource: resource, Name: name, ResourceRequest: true})
+}
+
+// asking lets MayGet be asked about the user of a request.
+func asking(s Stock, req *http.Request) *http.Request {
+	ask := func(a authorizer.AttributesRecord) bool {
+		u, ok := request.UserFrom(req.Context())
+		if !ok {
+			return false
+		}
+		a.User = u
+		d, _, _ := s.Authorizer.Authorize(req.Context(), a)
+		return d == authorizer.DecisionAllow
+	}
+	return req.WithContext(context.WithValue(req.Context(), askKey{}, ask))
 }
 
 // Resolver tells the chain of handlers what requests to virtual Kubernetes clusters are
@@ -183,7 +208,7 @@ func (m *Mount) serve(s Stock, w http.ResponseWriter, req *http.Request) error {
 		if b.Report == nil {
 			return c.unknown()
 		}
-		b.Report.ServeHTTP(w, stockRequest(req, c.path(false), req.URL.RawQuery))
+		b.Report.ServeHTTP(w, stockRequest(asking(s, req), c.path(false), req.URL.RawQuery))
 		return nil
 	}
 	return m.serveResource(s, *b, w, req, c)

@@ -1243,6 +1243,7 @@ type WorkloadStatus struct {
 	Status        []byte                 `protobuf:"bytes,7,opt,name=status,proto3" json:"status,omitempty"`    // the object's status on the site, JSON; empty: it has none
 	Drifted       bool                   `protobuf:"varint,8,opt,name=drifted,proto3" json:"drifted,omitempty"` // somebody changed on the site what the item says
 	Since         *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=since,proto3" json:"since,omitempty"`      // of the state
+	Changed       []string               `protobuf:"bytes,10,rep,name=changed,proto3" json:"changed,omitempty"` // the fields that somebody changed (workload.Changed), while drifted; none: not known, or all of it is gone
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1336,6 +1337,13 @@ func (x *WorkloadStatus) GetDrifted() bool {
 func (x *WorkloadStatus) GetSince() *timestamppb.Timestamp {
 	if x != nil {
 		return x.Since
+	}
+	return nil
+}
+
+func (x *WorkloadStatus) GetChanged() []string {
+	if x != nil {
+		return x.Changed
 	}
 	return nil
 }
@@ -3806,7 +3814,7 @@ const file_wire_proto_rawDesc = "" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x16\n" +
 	"\x06object\x18\x04 \x01(\fR\x06object\x12\x14\n" +
-	"\x05shown\x18\x05 \x01(\tR\x05shown\"\x80\x02\n" +
+	"\x05shown\x18\x05 \x01(\tR\x05shown\"\x9a\x02\n" +
 	"\x0eWorkloadStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\tR\x06digest\x12\x16\n" +
@@ -3816,7 +3824,9 @@ const file_wire_proto_rawDesc = "" +
 	"\amessage\x18\x06 \x01(\tR\amessage\x12\x16\n" +
 	"\x06status\x18\a \x01(\fR\x06status\x12\x18\n" +
 	"\adrifted\x18\b \x01(\bR\adrifted\x120\n" +
-	"\x05since\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\x12\n" +
+	"\x05since\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x18\n" +
+	"\achanged\x18\n" +
+	" \x03(\tR\achanged\"\x12\n" +
 	"\x10KubernetesResync\"\x1c\n" +
 	"\n" +
 	"OpenTunnel\x12\x0e\n" +

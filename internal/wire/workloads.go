@@ -15,6 +15,7 @@ func VirtualPath(namespace, name string) string { return VirtualRoot + namespace
 //	GET …/muster/workloads               a WorkloadList, without sites
 //	GET …/muster/workloads?site=SITE     those that the site holds or should, each with that site alone
 //	GET …/muster/workloads/ITEM          one, with its sites; ITEM is KIND.GROUP/NAME
+//	GET …/muster/workloads/ITEM?fields=1 the same, with the fields in which sites have not what they should
 type Workload struct {
 	Group   string    `json:"group,omitempty"`
 	Version string    `json:"version,omitempty"`
@@ -74,6 +75,10 @@ type WorkloadSite struct {
 	Wanted  string `json:"wanted"`
 	Digest  string `json:"digest,omitempty"`
 	Drifted bool   `json:"drifted,omitempty"`
+	// Fields names those that are otherwise on the site: those that somebody changed there,
+	// and, if it is asked for, those in which what it has is not what it should have. Absent:
+	// not known, or all of it.
+	Fields []string `json:"fields,omitempty"`
 }
 
 // WorkloadList is all of a virtual Kubernetes, by kind and name.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,8 +32,9 @@ func (g *Globals) virtualKubernetes(ctx context.Context, name string) (*v1alpha1
 	return vk, err
 }
 
-// report reads what the virtual Kubernetes tells below /muster/.
-func (g *Globals) report(ctx context.Context, vk *v1alpha1.VirtualKubernetes, path string, out any) error {
+// report reads what the virtual Kubernetes tells below /muster/; query is names and values
+// by turns.
+func (g *Globals) report(ctx context.Context, vk *v1alpha1.VirtualKubernetes, path string, out any, query ...string) error {
 	cfg, err := g.restConfig()
 	if err != nil {
 		return err
@@ -42,7 +44,11 @@ func (g *Globals) report(ctx context.Context, vk *v1alpha1.VirtualKubernetes, pa
 	if err != nil {
 		return err
 	}
-	b, err := c.RESTClient().Get().AbsPath(wire.VirtualPath(vk.Namespace, vk.Name), "muster", path).Do(ctx).Raw()
+	req := c.RESTClient().Get().AbsPath(wire.VirtualPath(vk.Namespace, vk.Name), "muster", path)
+	for pair := range slices.Chunk(query, 2) {
+		req = req.Param(pair[0], pair[1])
+	}
+	b, err := req.Do(ctx).Raw()
 	if err != nil {
 		var status metav1.Status
 		if json.Unmarshal(b, &status) == nil && status.Message != "" {
@@ -174,76 +180,6 @@ func shortDigest(d string) string {
 		d = d[:12]
 	}
 	return orDash(d)
-}
-
-// difference is one object on one site that is not as it should be there.
-type difference struct {
-	Kind  string `json:"kind"`
-	Group string `json:"group,omitempty"`
-	Name  string `json:"name"`
-	wire.WorkloadSite
-}
-
-func vk8sDiffCmd(g *Globals) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "diff NAMESPACE/NAME [KIND/NAME]", Short: "Show where what a site has is not what it should have", Args: cobra.RangeArgs(1, 2),
-		Long: `Show the objects that a site has not got yet as they should be there (by the digests of
-what it should have and of what is in effect), and those that somebody changed on the site.
-With a difference the exit code is 1, as that of diff. What a site should have is shown by
-muster vk8s render.`,
-		Example: "  muster vk8s diff shop/vk8s\n  muster vk8s diff shop/vk8s deployment/web",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			vk, err := g.virtualKubernetes(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			var paths []string
-			if len(args) == 2 {
-				path, err := workloadPath(args[1], func() ([]wire.Workload, error) { return g.workloads(cmd.Context(), vk) })
-				if err != nil {
-					return err
-				}
-				paths = []string{path}
-			} else {
-				all, err := g.workloads(cmd.Context(), vk)
-				if err != nil {
-					return err
-				}
-				for _, w := range all {
-					if w.Counts.Ready < w.Counts.Sites || w.Counts.Drifted > 0 {
-						paths = append(paths, workloadKey(w.Group, w.Kind)+"/"+w.Name)
-					}
-				}
-			}
-			found := []difference{}
-			for _, path := range paths {
-				var w wire.Workload
-				if err := g.report(cmd.Context(), vk, "workloads/"+path, &w); err != nil {
-					return err
-				}
-				for _, s := range w.Sites {
-					if s.Drifted || s.Digest != s.Wanted {
-						found = append(found, difference{w.Kind, w.Group, w.Name, s})
-					}
-				}
-			}
-			t := table{header: []string{"KIND", "NAME", "SITE", "ONLINE", "WANTED", "HAS", "DRIFTED", "STATE", "REASON"}}
-			for _, d := range found {
-				t.rows = append(t.rows, []string{d.Kind, d.Name, d.Site, yesNo(d.Online), shortDigest(d.Wanted), shortDigest(d.Digest), yesNo(d.Drifted), d.State, orDash(d.Reason)})
-			}
-			if err := g.print(cmd.OutOrStdout(), found, t); err != nil {
-				return err
-			}
-			if len(found) > 0 {
-				cmd.SilenceUsage = true
-				return errors.New(plural(len(found), "difference"))
-			}
-			return nil
-		},
-	}
-	g.AddFlags(cmd)
-	g.addOutput(cmd)
-	return cmd
 }
 
 func vk8sKubeconfigCmd(g *Globals) *cobra.Command {

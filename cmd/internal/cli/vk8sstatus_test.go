@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -65,6 +66,56 @@ func TestWorkloadTables(t *testing.T) {
 		})
 		if want == "" != (err != nil) || want != "" && got != want {
 			t.Errorf("%s: %s, %v; want %s", typed, got, err, want)
+		}
+	}
+}
+
+// TestDiffTable: sites that differ alike are one line with the fields, others are not taken
+// for them, and who is not connected is named whatever comes of the rest.
+func TestDiffTable(t *testing.T) {
+	var found []difference
+	of := func(name, site string, online, drifted bool, has string, fields ...string) {
+		found = append(found, difference{"Deployment", "apps", name, wire.WorkloadSite{Site: site, Online: online, Drifted: drifted, Wanted: "new", Digest: has, State: "Ready", Fields: fields}})
+	}
+	for _, site := range []string{"a", "b", "c", "d", "e"} {
+		of("web", site, true, true, "new", "spec.replicas", "metadata.labels.app")
+	}
+	of("web", "f", true, true, "new", "spec.replicas")
+	of("web", "g", false, false, "old", "spec.replicas")
+	of("web", "h", true, false, "")
+	of("web", "i", true, true, "new")
+	of("db", "a", true, true, "new", "spec.replicas")
+	var got []string
+	for _, row := range diffTable(found).rows {
+		got = append(got, strings.Join(row, "|"))
+	}
+	want := []string{
+		"Deployment|web|a,b,c and 2 more|yes|new|new|yes|Ready|-|spec.replicas, metadata.labels.app",
+		"Deployment|web|f|yes|new|new|yes|Ready|-|spec.replicas",
+		"Deployment|web|g|no|new|old|no|Ready|-|spec.replicas",
+		"Deployment|web|h|yes|new|-|no|Ready|-|all of it",
+		"Deployment|web|i|yes|new|new|yes|Ready|-|not known",
+		"Deployment|db|a|yes|new|new|yes|Ready|-|spec.replicas",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	var out bytes.Buffer
+	sayAway(&out, []string{"g", "z"})
+	if out.String() != "not connected, and told of by what they said last: g, z\n" {
+		t.Error(out.String())
+	}
+}
+
+// TestDiffExits as kubectl diff does: what can't be told is not taken for a difference.
+func TestDiffExits(t *testing.T) {
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
+	for _, args := range [][]string{{"diff"}, {"diff", "a", "b", "c"}, {"diff", "--nope"}, {"diff", "shop/vk8s", "--kubeconfig", filepath.Join(t.TempDir(), "none")}} {
+		cmd := vk8sCmd(&Globals{DataDir: t.TempDir()})
+		cmd.SilenceUsage, cmd.SilenceErrors = true, true
+		cmd.SetArgs(args)
+		if err := cmd.ExecuteContext(t.Context()); CodeOf(err) != 2 || err.Error() == "" {
+			t.Errorf("%v: %d, %v", args, CodeOf(err), err)
 		}
 	}
 }

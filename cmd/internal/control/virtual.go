@@ -71,7 +71,9 @@ func newVirtual(ctx context.Context, env *role.Env, c config.Config, informers c
 
 // serve lets the API server serve them.
 func (v *virtual) serve(ctx context.Context, env *role.Env, kube client.Client, mount *vk8s.Mount, store *desired.Store, grants *granted.Grants, server *fleetapi.Server, metrics *query.Client) error {
-	v.sum = sum.New(sum.Options{Cache: v.informers, Client: kube, Granted: func(gk schema.GroupKind) (offered.Kind, bool) { return grants.Set().Of(gk) }, States: v.store.States, Items: v.store.Items, Online: v.store.IsOnline, Logger: env.Log, Placed: func(item string) (sum.Placement, bool) {
+	v.sum = sum.New(sum.Options{Cache: v.informers, Client: kube, Granted: func(gk schema.GroupKind) (offered.Kind, bool) { return grants.Set().Of(gk) }, States: v.store.States, Content: store.Fetch, Items: func(namespace string) []string {
+		return append(v.store.Items(namespace), store.WorkloadItems(namespace)...)
+	}, Online: v.store.IsOnline, Logger: env.Log, Placed: func(item string) (sum.Placement, bool) {
 		p, ok := store.Placed(item)
 		return sum.Placement(p), ok
 	}})
@@ -87,6 +89,9 @@ func (v *virtual) serve(ctx context.Context, env *role.Env, kube client.Client, 
 	report := v.sum.Handler(func(ctx context.Context) (string, bool) {
 		of, ok := vk8s.VirtualOf(ctx)
 		return of.Namespace, ok
+	}, func(ctx context.Context, gk schema.GroupKind, name string) bool {
+		kind, ok := grants.Set().Of(gk)
+		return ok && vk8s.MayGet(ctx, kind.Group, kind.Version, kind.Resource, name)
 	})
 	mount.Serve(vk8s.Backend{Virtual: v.find, Mirrored: mirrored, Usage: true, Report: report, Pods: v.sum.Pods, Offered: func(gr schema.GroupResource) bool {
 		_, ok := grants.Set().OfResource(gr)

@@ -33,7 +33,9 @@ type item struct {
 	err      *refusal // nil: nothing is wrong
 	watchErr *refusal // why its kind can't be watched
 	drifted  bool
-	mends    int // in a row
+	changed  []string // the fields that somebody changed, while drifted
+	changes  string   // UID and resource version of the object of which these are
+	mends    int      // in a row
 	mended   time.Time
 	by       string // who had changed what was mended
 	said     string // what the agent was told last

@@ -447,7 +447,19 @@ func TestOnASite(t *testing.T) {
 		if _, err := s.Client.CoreV1().ConfigMaps(ns).Patch(ctx, "settings", types.MergePatchType, []byte(`{"data":{"v":"theirs"}}`), metav1.PatchOptions{FieldManager: "kubectl-edit"}); err != nil {
 			t.Fatal(err)
 		}
-		testkit.EventuallyTrue(t, "it is shown", func() bool { return s.centre.item(apiMap).Drifted })
+		testkit.EventuallyTrue(t, "it is shown, with the field", func() bool {
+			st := s.centre.item(apiMap)
+			return st.Drifted && slices.Equal(st.Changed, []string{"data.v"})
+		})
+		// Whoever makes the field theirs with what is wanted has changed nothing of it.
+		if _, err := s.Client.CoreV1().ConfigMaps(ns).Patch(ctx, "settings", types.MergePatchType, []byte(`{"data":{"v":"3"},"metadata":{"labels":{"theirs":"1"}}}`), metav1.PatchOptions{FieldManager: "kubectl-edit"}); err != nil {
+			t.Fatal(err)
+		}
+		testkit.EventuallyTrue(t, "the field is as it should be", func() bool { st := s.centre.item(apiMap); return st.Drifted && len(st.Changed) == 0 })
+		if _, err := s.Client.CoreV1().ConfigMaps(ns).Patch(ctx, "settings", types.MergePatchType, []byte(`{"data":{"v":"theirs"}}`), metav1.PatchOptions{FieldManager: "kubectl-edit"}); err != nil {
+			t.Fatal(err)
+		}
+		testkit.EventuallyTrue(t, "it is changed again", func() bool { return len(s.centre.item(apiMap).Changed) == 1 })
 		if v := s.configMap("settings").Data["v"]; v != "theirs" {
 			t.Errorf("it was changed back to %q", v)
 		}
@@ -456,6 +468,86 @@ func TestOnASite(t *testing.T) {
 		if v := s.configMap("settings").Data["v"]; v != "4" || s.centre.item(apiMap).Drifted {
 			t.Errorf("a new version leaves %q", v)
 		}
+	})
+
+	// What an API server defaults, or writes another way, is no change of anybody's; nor are
+	// the fields that stayed. What is in them, and a Secret's keys, nobody is told.
+	t.Run("the fields are told that somebody changed, and no others", func(t *testing.T) {
+		s.t = t
+		leave := map[string]string{workload.Drift: workload.Leave}
+		drift, err := json.Marshal(map[string]any{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"name": "fields", "namespace": ns, "annotations": leave, "labels": map[string]string{"a.b/c": "1", "d": "1"}},
+			"spec": map[string]any{"replicas": 1, "selector": map[string]any{"matchLabels": map[string]string{"app": "fields"}}, "template": map[string]any{"metadata": map[string]any{"labels": map[string]string{"app": "fields"}},
+				"spec": map[string]any{"securityContext": map[string]any{}, "containers": []any{
+					map[string]any{"name": "side", "image": "nginx:1"},
+					map[string]any{"name": "main", "image": "nginx:1", "args": []string{"a"}, "ports": []any{map[string]any{"containerPort": 80}}, "resources": map[string]any{"limits": map[string]string{"cpu": "1000m", "memory": "1024Mi"}}},
+				}}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		secret := `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"fields","namespace":"` + ns + `","annotations":{"` + workload.Drift + `":"` + workload.Leave + `"}},"data":{"password":"b2xk","user":"bWU="}}`
+		s.put(string(drift), secret)
+		item, secretItem := "Deployment.apps/"+ns+"/fields", "Secret/"+ns+"/fields"
+		s.is(item, workload.Ready, "")
+		s.is(secretItem, workload.Ready, "")
+		patch := `{"metadata":{"labels":{"d":"2"}},"spec":{"replicas":2,"paused":true,"template":{"spec":{"containers":[{"name":"main","image":"nginx:2","resources":{"limits":{"cpu":"2"}}}]}}}}`
+		if _, err := s.Client.AppsV1().Deployments(ns).Patch(ctx, "fields", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "kubectl-edit"}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Client.CoreV1().Secrets(ns).Patch(ctx, "fields", types.MergePatchType, []byte(`{"data":{"password":"bmV3"}}`), metav1.PatchOptions{FieldManager: "kubectl-edit"}); err != nil {
+			t.Fatal(err)
+		}
+		testkit.Eventually(t, "the fields are told", func() error {
+			is, of := s.centre.item(item), s.centre.item(secretItem)
+			want := []string{"metadata.labels.d", "spec.replicas", "spec.template.spec.containers[main].image", "spec.template.spec.containers[main].resources.limits.cpu"}
+			if !is.Drifted || !slices.Equal(is.Changed, want) || !of.Drifted || !slices.Equal(of.Changed, []string{"data"}) {
+				return fmt.Errorf("%v %q, %v %q", is.Drifted, is.Changed, of.Drifted, of.Changed)
+			}
+			return nil
+		})
+		s.set(map[string]string{item: "", secretItem: ""})
+		testkit.EventuallyTrue(t, "they are gone", func() bool { return s.centre.item(item) == nil && s.centre.item(secretItem) == nil })
+	})
+
+	// The default: who is Optimistic has no other version put in place of what failed, whatever
+	// time goes by, by no restart either, and nothing else waits for it.
+	t.Run("an optimistic update that does not become ready stays", func(t *testing.T) {
+		s.t = t
+		item := "Deployment.apps/" + ns + "/bold"
+		s.put(deployment("bold", "nginx:1", 1, workload.Apply, workload.Optimistic, workload.ApplyDeadline, "1s"))
+		s.is(item, workload.Ready, "")
+		s.FailPull("broken")
+		defer s.HealPull("broken")
+		s.put(deployment("bold", "broken:2", 1, workload.Apply, workload.Optimistic, workload.ApplyDeadline, "1s"))
+		stays := func() {
+			t.Helper()
+			testkit.Eventually(t, "it is in effect and says what it waits for", func() error {
+				st, d := s.centre.item(item), s.deployment("bold")
+				if st == nil || st.Digest != st.Wanted || st.State != string(workload.Progressing) || st.Reason != "ImagePullBackOff" && st.Reason != "ErrImagePull" {
+					return fmt.Errorf("%v", st)
+				}
+				if image := d.Spec.Template.Spec.Containers[0].Image; image != "broken:2" {
+					return fmt.Errorf("image %s", image)
+				}
+				return nil
+			})
+		}
+		stays()
+		late := time.Now().Add(3 * time.Second) // the deadline of the pessimistic is long over
+		for n := 1; time.Now().Before(late); n++ {
+			other := fmt.Sprint("other", n)
+			s.put(configMap("beside", other))
+			s.is("ConfigMap/"+ns+"/beside", workload.Ready, "", workload.Failed)
+			stays()
+		}
+		s.stop()
+		s.start()
+		stays()
+		s.HealPull("broken")
+		if st := s.is(item, workload.Ready, "", workload.RolledBack, workload.Failed); st.Digest != st.Wanted {
+			t.Errorf("%v", st)
+		}
+		s.set(map[string]string{item: "", "ConfigMap/" + ns + "/beside": ""})
+		testkit.EventuallyTrue(t, "it is gone", func() bool { return s.centre.item(item) == nil })
 	})
 
 	t.Run("what is not Muster's is not touched", func(t *testing.T) {

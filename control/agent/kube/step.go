@@ -148,6 +148,7 @@ func (w *worker) applyUnit(ctx context.Context, u *unit, su *savedUnit, try bool
 		if it.err = w.obstacle(it, su); it.err == nil {
 			todos[i], it.err = w.compare(it, digest)
 		}
+		w.noteChanged(ctx, it, digest)
 		if todos[i] == mend {
 			if at := it.nextMend(); time.Now().Before(at) {
 				todos[i] = nothing
@@ -443,9 +444,9 @@ func (w *worker) apply(ctx context.Context, it *item, su *savedUnit, why todo, d
 		if l == nil {
 			it.by = ""
 		}
-		w.opts.Logger.Info("put back what was changed on the site", "item", it.name, "by", it.by)
+		w.opts.Logger.Info("put back what was changed on the site", "item", it.name, "by", it.by, "fields", it.changed)
 	}
-	it.drifted = false
+	it.drifted, it.changed = false, nil
 	w.mu.Lock()
 	w.state.item(it.name, savedItem{Digest: digest, Fields: now.fields})
 	w.mu.Unlock()
@@ -589,6 +590,9 @@ func (w *worker) verdictOf(it *item) verdict {
 // report tells the agent and control how an item stands.
 func (w *worker) report(it *item, u *unit, su savedUnit) {
 	st := &wire.WorkloadStatus{Name: it.name, Wanted: it.wanted, Drifted: it.drifted}
+	if it.drifted {
+		st.Changed = it.changed
+	}
 	l := w.lives.get(it.name)
 	v := w.verdictOf(it)
 	if l != nil {

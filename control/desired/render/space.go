@@ -75,6 +75,9 @@ func (s *Space) Tenant() string { return s.tenant }
 // Objects is how many are carried.
 func (s *Space) Objects() int { return len(s.objects) }
 
+// Items are the names that those have on sites, in no order.
+func (s *Space) Items() []string { return slices.Collect(maps.Keys(s.objects)) }
+
 // VersionOf is the resource version of an item's object; false: it is not carried.
 func (s *Space) VersionOf(item string) (uint64, bool) {
 	o := s.objects[item]

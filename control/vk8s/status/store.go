@@ -444,7 +444,11 @@ func stateBytes(w *wire.WorkloadStatus) int {
 	if w == nil {
 		return 0
 	}
-	return 320 + len(w.Name) + len(w.Digest) + len(w.Wanted) + len(w.Reason) + len(w.Message) + len(w.Status)
+	n := 320 + len(w.Name) + len(w.Digest) + len(w.Wanted) + len(w.Reason) + len(w.Message) + len(w.Status)
+	for _, field := range w.Changed {
+		n += 16 + len(field)
+	}
+	return n
 }
 
 // freeLocked is the name by which an object is shown: the one that it gets by itself, or
@@ -570,6 +574,10 @@ func (s *Store) clamp(w *wire.WorkloadStatus) *wire.WorkloadStatus {
 	}
 	w.Digest, w.Wanted = cut(w.GetDigest(), 64), cut(w.GetWanted(), 64)
 	w.Reason, w.Message = cut(w.GetReason(), 64), cut(w.GetMessage(), 1024)
+	w.Changed = w.GetChanged()[:min(len(w.GetChanged()), workload.MaxFields)]
+	for i, field := range w.GetChanged() {
+		w.Changed[i] = cut(field, workload.MaxField)
+	}
 	return w
 }
 

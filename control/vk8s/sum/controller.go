@@ -38,11 +38,14 @@ type Options struct {
 	Client client.Client // writes status, and what workloads were, past the Cache
 	// States is what sites say of an item.
 	States func(item string) map[fleet.SiteID]*wire.WorkloadStatus
-	// Items are those of a namespace of which any site has said something.
+	// Items are those of a namespace that are carried to sites, and those of which any site has
+	// said something.
 	Items  func(namespace string) []string
 	Online func(fleet.SiteID) bool
 	// Placed tells where an item goes; false: it is not carried.
 	Placed func(item string) (Placement, bool)
+	// Content is what a digest names, if it is still at hand. Only Handler asks for it.
+	Content func(ctx context.Context, digest string) ([]byte, error)
 	// Granted tells of a kind that is carried to sites.
 	Granted func(schema.GroupKind) (offered.Kind, bool)
 	Logger  *slog.Logger

@@ -14,14 +14,16 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/internal/workload"
 )
 
 // Handler answers below /muster/workloads of a virtual Kubernetes, as wire.Workload says.
-// namespace tells whose request it is.
-func (c *Controller) Handler(namespace func(context.Context) (string, bool)) http.Handler {
+// namespace tells whose request it is, mayGet whether its user may read an object: who may
+// not is told no fields of it.
+func (c *Controller) Handler(namespace func(context.Context) (string, bool), mayGet func(ctx context.Context, kind schema.GroupKind, name string) bool) http.Handler {
 	answer := func(w http.ResponseWriter, o any) {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(o)
@@ -33,7 +35,13 @@ func (c *Controller) Handler(namespace func(context.Context) (string, bool)) htt
 			refuse(w, http.StatusNotFound, errors.New("not of a virtual Kubernetes"))
 			return
 		}
-		answer(w, wire.WorkloadList{Items: c.List(ns, req.URL.Query().Get("site"))})
+		items := c.List(ns, req.URL.Query().Get("site"))
+		for i := range items {
+			if hasFields(items[i]) && !mayGet(req.Context(), schema.GroupKind{Group: items[i].Group, Kind: items[i].Kind}, items[i].Name) {
+				dropFields(items[i])
+			}
+		}
+		answer(w, wire.WorkloadList{Items: items})
 	})
 	mux.HandleFunc("GET /muster/workloads/{kind}/{name}", func(w http.ResponseWriter, req *http.Request) {
 		ns, ok := namespace(req.Context())
@@ -46,12 +54,62 @@ func (c *Controller) Handler(namespace func(context.Context) (string, bool)) htt
 			refuse(w, http.StatusNotFound, fmt.Errorf("%s %s is not carried to sites", req.PathValue("kind"), req.PathValue("name")))
 			return
 		}
+		if !mayGet(req.Context(), schema.GroupKind{Group: one.Group, Kind: one.Kind}, one.Name) {
+			dropFields(one)
+		} else if req.URL.Query().Has("fields") {
+			c.compare(req.Context(), one)
+		}
 		answer(w, one)
 	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) {
 		refuse(w, http.StatusNotFound, fmt.Errorf("want /muster/workloads or /muster/workloads/KIND.GROUP/NAME"))
 	})
 	return mux
+}
+
+func hasFields(w wire.Workload) bool {
+	return slices.ContainsFunc(w.Sites, func(s wire.WorkloadSite) bool { return len(s.Fields) > 0 })
+}
+
+func dropFields(w wire.Workload) {
+	for i := range w.Sites {
+		w.Sites[i].Fields = nil
+	}
+}
+
+// maxCompared bounds how many pairs of contents a request has compared: sites that have, and
+// should have, the same share one.
+const maxCompared = 100
+
+// compare names for each site that has not what it should have the fields in which that
+// differs, as far as both contents are still at hand. It asks no site.
+func (c *Controller) compare(ctx context.Context, w wire.Workload) {
+	type pair struct{ has, wanted string }
+	known := map[pair][]string{}
+	for i := range w.Sites {
+		s := &w.Sites[i]
+		if s.Digest == "" || s.Digest == s.Wanted {
+			continue
+		}
+		p := pair{s.Digest, s.Wanted}
+		fields, there := known[p]
+		if !there && len(known) < maxCompared {
+			fields = c.differing(ctx, w.Kind, p.has, p.wanted)
+			known[p] = fields
+		}
+		s.Fields = fields // what somebody changed counts from what it has, which is something else
+	}
+}
+
+func (c *Controller) differing(ctx context.Context, kind, has, wanted string) []string {
+	var one, other map[string]any
+	for digest, to := range map[string]*map[string]any{wanted: &one, has: &other} {
+		b, err := c.o.Content(ctx, digest)
+		if err != nil || json.Unmarshal(b, to) != nil {
+			return nil
+		}
+	}
+	return workload.Differing(kind, one, other)
 }
 
 // refuse answers as the Kubernetes API does.

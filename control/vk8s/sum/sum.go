@@ -106,6 +106,9 @@ func observed(version uint64, p Placement, all []place) bool {
 type verdict struct {
 	sites, ready, over, offline int
 	held                        int    // ready or not
+	behind                      int    // have not what they should
+	drifted                     int    // have, but for what somebody changed there
+	others                      string // which they are, and what is otherwise
 	why                         string // of those that are not ready
 }
 
@@ -131,6 +134,14 @@ func judge(all, ignored []place) verdict {
 		}
 		if at.held {
 			v.held++
+		}
+		if !at.applied() {
+			v.behind++
+		} else if at.said.GetDrifted() {
+			v.drifted++
+			if v.drifted == 1 {
+				v.others = at.site.Name + ": " + cmp.Or(strings.Join(at.said.GetChanged(), ", "), "it is not known what")
+			}
 		}
 	}
 	var parts []string
@@ -199,7 +210,27 @@ func conditionsOf(v verdict) []condition {
 	if v.offline > 0 {
 		online.reason, online.message = "SitesOffline", fmt.Sprintf("%d sites are not connected; they get it when they are back", v.offline)
 	}
-	return []condition{sites, online}
+	same := condition{"SitesInSync", corev1.ConditionTrue, "SitesInSync", "all sites have it as it is here"}
+	switch {
+	case v.drifted > 0:
+		same.status, same.reason, same.message = corev1.ConditionFalse, "Drifted", clip(fmt.Sprintf("somebody changed it on %d of %d sites, such as on %s", v.drifted, v.sites, v.others))
+	case v.behind > 0:
+		same.status, same.reason, same.message = corev1.ConditionFalse, "NotApplied", fmt.Sprintf("%d of %d sites have not what they should have", v.behind, v.sites)
+	case v.held > 0:
+		same.message = "all sites have what they should have; a rollout keeps some at what they had"
+	case v.sites == 0:
+		same.status, same.reason, same.message = corev1.ConditionUnknown, "NoSites", sites.message
+	}
+	return []condition{sites, online, same}
+}
+
+// clip bounds a message of a condition.
+func clip(s string) string {
+	const most = 1000
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "") + "…"
+	}
+	return s
 }
 
 func parse[T any](at place) (out T) {
@@ -413,6 +444,7 @@ func describe(w wire.Workload, all []place, desired int, withSites bool) wire.Wo
 		s := wire.WorkloadSite{Site: at.site.Name, Online: at.online, State: string(state), Wanted: at.wanted, Pods: pods}
 		if at.said != nil {
 			s.Reason, s.Message, s.Digest, s.Drifted = at.said.GetReason(), at.said.GetMessage(), at.said.GetDigest(), at.said.GetDrifted()
+			s.Fields = at.said.GetChanged()
 			if t := at.said.GetSince(); t != nil {
 				s.Since = t.AsTime().Truncate(time.Second)
 			}

@@ -3,6 +3,7 @@ package sum
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http/httptest"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/wire"
@@ -156,11 +158,30 @@ func TestConditionsSayWhichSites(t *testing.T) {
 	for _, c := range d.Status.Conditions {
 		got[string(c.Type)] = string(c.Status) + " " + c.Message
 	}
-	for kind, want := range map[string]string{"SitesReady": "False 1 of 4 sites are ready: RFailed on 2 sites such as oslo; SiteOffline on bern", "SitesOnline": "False 1 sites are not connected; they get it when they are back"} {
+	for kind, want := range map[string]string{"SitesReady": "False 1 of 4 sites are ready: RFailed on 2 sites such as oslo; SiteOffline on bern", "SitesOnline": "False 1 sites are not connected; they get it when they are back",
+		"SitesInSync": "False 1 of 4 sites have not what they should have"} {
 		if got[kind] != want {
 			t.Errorf("%s: %q, want %q", kind, got[kind], want)
 		}
 	}
+	// What somebody changed on a site is said before what is still to come, with the fields.
+	states[id("oslo")].Drifted, states[id("oslo")].Changed = true, []string{"spec.replicas"}
+	inSync := func() string {
+		all, ignored = places(p, states, online, false)
+		i := slices.IndexFunc(conditionsOf(judge(all, ignored)), func(c condition) bool { return c.kind == "SitesInSync" })
+		c := conditionsOf(judge(all, ignored))[i]
+		return string(c.status) + " " + c.reason + " " + c.message
+	}
+	if got := inSync(); got != "False Drifted somebody changed it on 1 of 4 sites, such as on oslo: spec.replicas" {
+		t.Error(got)
+	}
+	states[id("oslo")].Drifted, states[id("oslo")].Changed = false, nil
+	states[id("bern")] = &wire.WorkloadStatus{Digest: "new", Wanted: "new", State: string(workload.Ready)}
+	if got := inSync(); got != "True SitesInSync all sites have it as it is here" {
+		t.Error(got)
+	}
+	delete(states, id("bern"))
+	all, ignored = places(p, states, online, false)
 	if again := Deployment(d, 1, p, all, ignored, metav1.Unix(2000, 0)); fmt.Sprint(again) != fmt.Sprint(d.Status) {
 		t.Errorf("it is written again though nothing changed:\n%+v\n%+v", d.Status, again)
 	}
@@ -378,7 +399,7 @@ func TestWhatRunsOnASite(t *testing.T) {
 		},
 		Online: func(fleet.SiteID) bool { return true },
 	})
-	h := c.Handler(func(context.Context) (string, bool) { return "demo-shop", true })
+	h := c.Handler(func(context.Context) (string, bool) { return "demo-shop", true }, func(context.Context, schema.GroupKind, string) bool { return true })
 	for query, want := range map[string]string{"": "web[] db[]", "?site=paris": "web[paris Ready]", "?site=rome": "web[rome Failed] db[rome Waiting]", "?site=oslo": ""} {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("GET", "/muster/workloads"+query, nil))
@@ -402,6 +423,75 @@ func TestWhatRunsOnASite(t *testing.T) {
 		}
 		if s := strings.Join(got, " "); s != want {
 			t.Errorf("%q: %s, want %s", query, s, want)
+		}
+	}
+}
+
+// TestFieldsThatDiffer: sites that have not what they should are told with the fields in which
+// that differs, also those that are not connected; nobody is told values, nor any field of
+// what they may not read, nor a key of a Secret.
+func TestFieldsThatDiffer(t *testing.T) {
+	web, secret := workload.ItemName("apps", "Deployment", "demo-shop", "web"), workload.ItemName("", "Secret", "demo-shop", "key")
+	p, states, online := world(site{name: "bern", has: "old", state: workload.Ready, offline: true}, site{name: "oslo", has: "gone", state: workload.Ready}, site{name: "paris", has: "new", state: workload.Ready},
+		site{name: "rome", has: "new", state: workload.Ready}, site{name: "zug", silent: true})
+	states[id("rome")].Drifted, states[id("rome")].Changed = true, []string{"spec.replicas"}
+	contents := map[string]string{
+		"old": `{"spec":{"replicas":1,"template":{"spec":{"containers":[{"name":"web","image":"topsecret:1"}]}}},"data":{"topsecret":"topsecret"}}`,
+		"new": `{"spec":{"replicas":1,"template":{"spec":{"containers":[{"name":"web","image":"nginx:2"}]}}}}`,
+	}
+	c := New(Options{
+		Items:  func(string) []string { return []string{web, secret} },
+		States: func(string) map[fleet.SiteID]*wire.WorkloadStatus { return states },
+		Placed: func(string) (Placement, bool) { return p, true },
+		Online: online,
+		Content: func(_ context.Context, digest string) ([]byte, error) {
+			if contents[digest] == "" {
+				return nil, errors.New("it is gone")
+			}
+			return []byte(contents[digest]), nil
+		},
+	})
+	may := true
+	h := c.Handler(func(context.Context) (string, bool) { return "demo-shop", true }, func(_ context.Context, kind schema.GroupKind, name string) bool {
+		return may && (kind.Kind == "Deployment" && kind.Group == "apps" && name == "web" || kind.Kind == "Secret" && name == "key")
+	})
+	get := func(path string) string {
+		t.Helper()
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", "/muster/workloads"+path, nil))
+		if strings.Contains(w.Body.String(), "topsecret:") || strings.Contains(path, "Secret") && strings.Contains(w.Body.String(), "topsecret") {
+			t.Errorf("%s tells what is in it: %s", path, w.Body)
+		}
+		var one wire.Workload
+		var list wire.WorkloadList
+		err := json.Unmarshal(w.Body.Bytes(), &one)
+		if strings.HasPrefix(path, "?") {
+			err = json.Unmarshal(w.Body.Bytes(), &list)
+			one.Sites = list.Items[0].Sites
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out []string
+		for _, s := range one.Sites {
+			out = append(out, fmt.Sprint(s.Site, s.Fields))
+		}
+		return strings.Join(out, " ")
+	}
+	for path, want := range map[string]string{
+		"/Deployment.apps/web?fields=1": "bern[data spec.template.spec.containers[web].image] oslo[] paris[] rome[spec.replicas] zug[]",
+		"/Deployment.apps/web":          "bern[] oslo[] paris[] rome[spec.replicas] zug[]",
+		"/Secret/key?fields=1":          "bern[data spec] oslo[] paris[] rome[spec.replicas] zug[]",
+		"?site=rome":                    "rome[spec.replicas]",
+	} {
+		if got := get(path); got != want {
+			t.Errorf("%s: %s, want %s", path, got, want)
+		}
+	}
+	may = false
+	for _, path := range []string{"/Deployment.apps/web?fields=1", "/Secret/key?fields=1", "?site=rome"} {
+		if got := get(path); strings.ContainsAny(strings.ReplaceAll(got, "[]", ""), "[]") {
+			t.Errorf("%s: who may not read it is told %s", path, got)
 		}
 	}
 }

@@ -1862,6 +1862,8 @@ export interface components {
             /** @description Of what it holds */
             digest?: string;
             drifted?: boolean;
+            /** @description Those that somebody changed on the site, never what is in them */
+            fields?: string[];
         };
         Workload: {
             /** @example apps */
