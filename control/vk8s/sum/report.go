@@ -14,6 +14,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"muster.dev/muster/internal/wire"
@@ -109,7 +110,16 @@ func (c *Controller) differing(ctx context.Context, kind, has, wanted string) []
 			return nil
 		}
 	}
+	if !sameObject(one, other) {
+		return nil
+	}
 	return workload.Differing(kind, one, other)
+}
+
+// sameObject is whether two contents are of one object: a site may say that it has what is another's.
+func sameObject(one, other map[string]any) bool {
+	a, b := unstructured.Unstructured{Object: one}, unstructured.Unstructured{Object: other}
+	return a.GetKind() == b.GetKind() && a.GetNamespace() == b.GetNamespace() && a.GetName() == b.GetName()
 }
 
 // refuse answers as the Kubernetes API does.

@@ -429,15 +429,18 @@ func TestWhatRunsOnASite(t *testing.T) {
 
 // TestFieldsThatDiffer: sites that have not what they should are told with the fields in which
 // that differs, also those that are not connected; nobody is told values, nor any field of
-// what they may not read, nor a key of a Secret.
+// what they may not read, nor a key of a Secret; a site that says it has another object's content tells
+// nobody of that.
 func TestFieldsThatDiffer(t *testing.T) {
 	web, secret := workload.ItemName("apps", "Deployment", "demo-shop", "web"), workload.ItemName("", "Secret", "demo-shop", "key")
 	p, states, online := world(site{name: "bern", has: "old", state: workload.Ready, offline: true}, site{name: "oslo", has: "gone", state: workload.Ready}, site{name: "paris", has: "new", state: workload.Ready},
 		site{name: "rome", has: "new", state: workload.Ready}, site{name: "zug", silent: true})
 	states[id("rome")].Drifted, states[id("rome")].Changed = true, []string{"spec.replicas"}
+	states[id("zug")] = &wire.WorkloadStatus{Name: web, Wanted: "new", Digest: "another", State: string(workload.Ready)} // it lies
 	contents := map[string]string{
-		"old": `{"spec":{"replicas":1,"template":{"spec":{"containers":[{"name":"web","image":"topsecret:1"}]}}},"data":{"topsecret":"topsecret"}}`,
-		"new": `{"spec":{"replicas":1,"template":{"spec":{"containers":[{"name":"web","image":"nginx:2"}]}}}}`,
+		"another": `{"kind":"Secret","data":{"topsecret":"topsecret"}}`,
+		"old":     `{"spec":{"replicas":1,"template":{"spec":{"containers":[{"name":"web","image":"topsecret:1"}]}}},"data":{"topsecret":"topsecret"}}`,
+		"new":     `{"spec":{"replicas":1,"template":{"spec":{"containers":[{"name":"web","image":"nginx:2"}]}}}}`,
 	}
 	c := New(Options{
 		Items:  func(string) []string { return []string{web, secret} },
