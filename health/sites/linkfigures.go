@@ -138,15 +138,22 @@ func (l *links) of(ctx context.Context, view *engine.View) ([]sitequery.Link, []
 	}
 	late := false
 	if m == nil || time.Since(m.at) >= linksFresh {
+		first, began := m == nil, time.Now()
 		wait, patience := linksWait, linksPatience
-		if m == nil {
+		if first {
 			wait, patience = linksPatience, linksWait
 		}
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
+		flight := func(wait time.Duration) <-chan singleflight.Result {
+			return l.flights.DoChan("", func() (any, error) { return l.ask(ctx, view, wait), nil })
+		}
 		select {
-		case r := <-l.flights.DoChan("", func() (any, error) { return l.ask(ctx, view, wait), nil }):
+		case r := <-flight(wait):
 			m = r.Val.(*measured)
+			if first && len(m.failed) > 0 && time.Since(began) >= linksPatience {
+				flight(linksWait) // those that were late may have answered when the page asks again
+			}
 		case <-ctx.Done():
 			if m == nil {
 				return nil, []string{"what links are like is not known: the regionals have not answered within " + patience.String()}

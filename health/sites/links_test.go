@@ -196,7 +196,7 @@ func TestLinksOfARegionalThatHangs(t *testing.T) {
 		}
 		ask(2*time.Second, "regional north are not all known")
 		ask(0, "north")
-		time.Sleep(linksFresh)
+		time.Sleep(linksWait + linksFresh) // it was asked once more at once, in vain
 		ask(2*time.Second, "north")
 		time.Sleep(3 * time.Second) // until it is given up
 		hangs = false
@@ -207,6 +207,38 @@ func TestLinksOfARegionalThatHangs(t *testing.T) {
 		time.Sleep(linksFresh)
 		ask(2*time.Second, "17s old")
 		time.Sleep(time.Minute)
+	})
+}
+
+// A regional that takes longer than a page waits for it is named, and its figures are there when the page asks again.
+func TestLinksOfARegionalThatIsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v, measure, _ := linked(t, 4)
+		var asked atomic.Int32
+		l := &links{log: slog.New(slog.DiscardHandler), measure: func(ctx context.Context, of *engine.View, queries []string) ([][]float64, map[string]error) {
+			asked.Add(1)
+			values, failed := measure(ctx, of, queries)
+			select {
+			case <-time.After(3 * time.Second):
+				return values, nil
+			case <-ctx.Done():
+				return values, failed
+			}
+		}}
+		for range 3 { // who looks beside the first asks nobody
+			go l.of(t.Context(), v)
+		}
+		if _, notes := l.of(t.Context(), v); !strings.Contains(fmt.Sprint(notes), "regional north are not all known") {
+			t.Errorf("at first: %q", notes)
+		}
+		time.Sleep(linksFresh - linksPatience) // the page's own pace
+		from := time.Now()
+		if figures, notes := l.of(t.Context(), v); len(notes) > 0 || len(figures) != len(v.Sites) || time.Since(from) > 0 {
+			t.Errorf("asked again after %s: %q", time.Since(from), notes)
+		}
+		if n := asked.Load(); n != 2 {
+			t.Errorf("the regionals were asked %d times, want 2", n)
+		}
 	})
 }
 
