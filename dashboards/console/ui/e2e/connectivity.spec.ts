@@ -169,3 +169,31 @@ test("another grouping, more links, and a query that means none", async ({ page 
   await page.getByRole("combobox", { name: "Query" }).fill("region=nowhere");
   await expect(page.getByRole("heading", { name: "No site matches" })).toBeVisible();
 });
+
+test("what came is shown while a regional is late, who is late is named, and its figures are added when they come", async ({ page }) => {
+  await page.clock.install();
+  await control(page, "latelinks", { regional: "eu-1" });
+  await login(page, "/connectivity");
+  const regional = (name: string) => page.locator(`[data-regional="${name}"]`);
+  const note = page.getByRole("status").filter({ hasText: "regional eu-1" });
+  await expect(note).toHaveText("the figures of links to regional eu-1 are not all known: it did not answer");
+  const before = await get<LinkPage>(page, "/api/v1/links?by=region");
+  for (const r of before.regionals) {
+    if (r.name === "") continue;
+    await expect(regional(r.name).locator("header")).toContainText(`${r.sites} sites`);
+    await expect(regional(r.name).locator("[data-group] .link-figures:nth-child(2)").first()).toHaveText(r.name === "eu-1" ? "––" : `${millis(r.groups[0]!.roundTrip)}${share(r.groups[0]!.loss)} lost`);
+  }
+  // What is known of its sites without it stays: how many there are, and their colours.
+  await expect(regional("eu-1").locator("[data-group] a").first()).toHaveAttribute("aria-label", /sites, .* healthy, worst connectivity \d/);
+  await expect(regional("eu-1").locator("header")).not.toContainText("reconnects");
+
+  await regional("us-1").evaluate((e) => e.setAttribute("data-stays", ""));
+  await control(page, "latelinks");
+  await page.clock.fastForward(20_000);
+  await expect(note).toHaveCount(0);
+  const after = (await get<LinkPage>(page, "/api/v1/links?by=region")).regionals.find((r) => r.name === "eu-1")!;
+  expect(after.sent).toBeGreaterThan(0);
+  await expect(regional("eu-1").locator("header")).toContainText(`${rate(after.sent)} in · ${rate(after.received)} out`);
+  await expect(regional("eu-1").locator("[data-group] .link-figures:nth-child(2)")).toHaveText(after.groups.map((g) => `${millis(g.roundTrip)}${share(g.loss)} lost`));
+  await expect(page.locator("[data-regional][data-stays]")).toHaveCount(1); // the others were not drawn anew
+});

@@ -352,6 +352,7 @@ const CONTROLS = {
   fail: (b) => failures.push({ path: b.path, method: b.method, status: b.status ?? 500, title: b.title ?? "Internal Server Error", detail: b.detail ?? "the health engine can't be reached; it may be starting" }),
   unfail: () => (failures = []),
   notimeline: () => { timeline.missing = true; },
+  latelinks: (b) => { links.late = b.regional ?? ""; },
   happened: (b) => { for (const e of b.events) timeline.add(e); timeline.sort(); },
   empty: () => { fleet.sites.clear(); registrations = []; fleet.evaluate(Date.now()); logs = new MockLogs(fleet); alerts = new MockAlerts(fleet); timeline = new MockTimeline(fleet, alerts); workloads = new MockWorkloads(fleet); rollouts = new MockRollouts(fleet); },
   expire: () => { sessions.clear(); for (const r of streams) r.destroy(); },
