@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/prometheus/prometheus/promql/parser"
-	"sigs.k8s.io/yaml"
 )
 
 func all(t *testing.T) []Dashboard {
@@ -206,51 +205,6 @@ func TestMapsAskNoTileServer(t *testing.T) {
 	}
 	if maps == 0 {
 		t.Error("there is no map")
-	}
-}
-
-// The samples provision what the dashboards ask for.
-func TestSamples(t *testing.T) {
-	const dir = "../../../deploy/samples/grafana/"
-	read := func(path string, out any) {
-		t.Helper()
-		b, err := os.ReadFile(dir + path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := yaml.UnmarshalStrict(b, out); err != nil {
-			t.Fatalf("%s: %v", path, err)
-		}
-	}
-	var sources struct {
-		APIVersion  int `json:"apiVersion"`
-		Datasources []struct {
-			Name, UID, Type, Access, URL string
-			JSONData                     map[string]any    `json:"jsonData"`
-			SecureJSONData               map[string]string `json:"secureJsonData"`
-		} `json:"datasources"`
-	}
-	read("provisioning/datasources/muster.yaml", &sources)
-	types := map[string]int{}
-	for _, s := range sources.Datasources {
-		types[s.Type]++
-		if s.UID == "" || s.JSONData["httpHeaderName1"] != nil && s.SecureJSONData["httpHeaderValue1"] == "" {
-			t.Errorf("%+v", s)
-		}
-	}
-	if types["prometheus"] != 2 || types[PluginID] != 1 {
-		t.Errorf("data sources: %v", types)
-	}
-	var rest map[string]any
-	read("provisioning/dashboards/muster.yaml", &rest)
-	read("values.yaml", &rest)
-	var plugin struct{ ID string }
-	b, err := os.ReadFile("../plugin/src/plugin.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(b, &plugin); err != nil || plugin.ID != PluginID {
-		t.Errorf("the plugin is %q, %v", plugin.ID, err)
 	}
 }
 
