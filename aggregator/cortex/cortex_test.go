@@ -14,6 +14,8 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"reflect"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -427,6 +429,110 @@ func TestOnlyPushesAndQueriesAreServed(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
+}
+
+// What Grafana asks before and beside queries has the form that it reads: a list that is empty and
+// not null, and errors that are told as Prometheus tells them.
+func TestWhatGrafanaAsks(t *testing.T) {
+	c, _ := start(t, Options{DataDir: t.TempDir()})
+	now := time.Now()
+	req := prompb.WriteRequest{Timeseries: []prompb.TimeSeries{{
+		Labels:    []prompb.Label{{Name: "__name__", Value: "test_metric"}, {Name: "series", Value: "a"}},
+		Samples:   []prompb.Sample{{Timestamp: now.UnixMilli(), Value: 7}},
+		Exemplars: []prompb.Exemplar{{Labels: []prompb.Label{{Name: "trace_id", Value: "abc"}}, Timestamp: now.UnixMilli(), Value: 7}},
+	}}}
+	body, err := req.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := push(c.URL(), "acme", "application/x-protobuf", "0.1.0", body); err != nil {
+		t.Fatalf("an exemplar, which is not kept, has its sample refused: %v", err)
+	}
+	wantValues(t, c.URL(), "acme", now, map[string]float64{"a": 7})
+	at := func(d time.Duration) string {
+		return strconv.FormatFloat(float64(now.Add(d).UnixMilli())/1000, 'f', -1, 64)
+	}
+	exemplars := func(query string) string {
+		return "query_exemplars?" + url.Values{"query": {query}, "start": {at(-time.Hour)}, "end": {at(time.Hour)}}.Encode()
+	}
+	const none, noGroups = `{"status":"success","data":[]}`, `{"status":"success","data":{"groups":[]}}`
+	for _, x := range []struct {
+		method, path string
+		code         int
+		want         string // JSON, some fields of it
+	}{
+		{"GET", "status/buildinfo", http.StatusOK, `{"status":"success","data":{"version":"","revision":"","goVersion":"` + runtime.Version() + `"}}`}, // docs/grafana.md says so of the version
+		{"GET", "rules", http.StatusOK, noGroups},
+		{"GET", "rules?type=alert", http.StatusOK, noGroups},
+		{"GET", "rules?type=record&exclude_alerts=true", http.StatusOK, noGroups},
+		{"GET", exemplars("test_metric"), http.StatusOK, none},
+		{"POST", exemplars("test_metric"), http.StatusOK, none},
+		{"POST", exemplars(`histogram_quantile(0.9, sum by (le) (rate(test_metric[5m])))`), http.StatusOK, none},
+		{"POST", exemplars("nothing_here"), http.StatusOK, none},
+		{"POST", exemplars("sum("), http.StatusBadRequest, `{"status":"error","errorType":"bad_data"}`},
+		{"POST", "query_exemplars?query=up&start=yesterday&end=2", http.StatusBadRequest, `{"status":"error","errorType":"bad_data"}`},
+		{"POST", "query_exemplars?query=up&start=2&end=1", http.StatusBadRequest, `{"status":"error","errorType":"bad_data"}`},
+	} {
+		code, got := grafanaAsks(t, c.URL(), x.method, x.path)
+		var want map[string]any
+		if err := json.Unmarshal([]byte(x.want), &want); err != nil {
+			t.Fatal(err)
+		}
+		if code != x.code {
+			t.Errorf("%s %s: %d, want %d: %v", x.method, x.path, code, x.code, got)
+		}
+		if data, ok := want["data"].(map[string]any); ok {
+			of, _ := got["data"].(map[string]any)
+			for k, v := range data {
+				if is, there := of[k]; !there || !reflect.DeepEqual(is, v) {
+					t.Errorf("%s %s: data.%s is %v, want %v", x.method, x.path, k, is, v)
+				}
+			}
+			delete(want, "data")
+		}
+		for k, v := range want {
+			if !reflect.DeepEqual(got[k], v) {
+				t.Errorf("%s %s: %s is %v, want %v", x.method, x.path, k, got[k], v)
+			}
+		}
+		if text, _ := got["error"].(string); (x.code != http.StatusOK) != (text != "") {
+			t.Errorf("%s %s: the error is %q", x.method, x.path, text)
+		}
+	}
+}
+
+// grafanaAsks asks as Grafana's data source does: parameters of a POST are a form.
+func grafanaAsks(t *testing.T, base, method, path string) (int, map[string]any) {
+	t.Helper()
+	path, params, _ := strings.Cut(path, "?")
+	at, body := base+"/prometheus/api/v1/"+path, ""
+	if method == http.MethodPost {
+		body = params
+	} else {
+		at += "?" + params
+	}
+	r, err := http.NewRequest(method, at, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("X-Scope-OrgID", "acme")
+	if method == http.MethodPost {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out map[string]any
+	if err := json.Unmarshal(b, &out); err != nil {
+		t.Errorf("%s %s: %d %s", method, path, resp.StatusCode, b)
+	}
+	return resp.StatusCode, out
 }
 
 // TestAPartThatEndsEndsTheStore: whatever stops a module, the role must notice, so that
