@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -16,6 +17,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -42,31 +44,27 @@ func TestWorkloadsOfAProcess(t *testing.T) {
 	mux.HandleFunc("POST /api/v1/push", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	centre := fakeregional.Start(t, fakeregional.Options{HTTP: mux})
 
-	run := func(site, kubernetes string) *exec.Cmd {
+	run := func(site, kubernetes string) *process {
 		dir := t.TempDir()
 		config := filepath.Join(dir, "edge.yaml")
 		text := fmt.Sprintf("stateDir: %s\nopsListen: 127.0.0.1:0\ngateways: [%q]\ncaHash: %q\ntoken: muster1.acme.tok.secret\nsite: %s\n%s", dir, strings.TrimPrefix(centre.URL(), "https://"), centre.CAHash(), site, kubernetes)
 		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.Command(binary, "run", "--config", config)
 		log, err := os.Create(filepath.Join(dir, "log"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		cmd.Stdout, cmd.Stderr = log, log
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		p := &process{t: t, binary: binary, config: config, log: log}
+		p.start()
 		t.Cleanup(func() {
-			_ = cmd.Process.Signal(syscall.SIGTERM)
-			_ = cmd.Wait()
+			p.stop()
 			log.Close()
 			if b, err := os.ReadFile(log.Name()); err == nil && t.Failed() {
 				t.Logf("muster-edge %s:\n%s", site, b)
 			}
 		})
-		return cmd
+		return p
 	}
 	alone := run("alone", "")
 	cfg := fmt.Sprintf("kubernetes: {enabled: true, discovery: false, namespace: default, kubeconfig: %q, workloads: %%v}\n", cluster.Kubeconfig)
@@ -130,16 +128,95 @@ func TestWorkloadsOfAProcess(t *testing.T) {
 	centre.Eventually("it says so", func() bool {
 		return strings.Contains(centre.Seen(other).Condition(workload.Kind+"Applied").GetMessage(), "switch it on")
 	})
-	if !testing.Verbose() {
-		return
+	if testing.Verbose() {
+		time.Sleep(45 * time.Second) // a figure over a stretch of time, not a wait for something
+		if _, err := cluster.Client.CoreV1().Pods(ns).List(t.Context(), metav1.ListOptions{}); err != nil {
+			t.Error(err)
+		}
+		for what, p := range map[string]*process{"of a bare host": alone, "on a cluster without workloads": off, "with 41 objects and 40 pods": on} {
+			t.Logf("figure: muster-edge %s: %s resident", what, rss(t, p.cmd.Process.Pid))
+		}
 	}
-	time.Sleep(45 * time.Second) // a figure over a stretch of time, not a wait for something
-	if _, err := cluster.Client.CoreV1().Pods(ns).List(t.Context(), metav1.ListOptions{}); err != nil {
-		t.Error(err)
+	withoutACentre(t, cluster, centre, on, ns)
+}
+
+// withoutACentre restarts muster-edge while regional and control are both gone: what runs is
+// as it was, and what somebody changes or removes is put back from what is on the disk.
+func withoutACentre(t *testing.T, cluster *kubesite.Cluster, centre *fakeregional.Regional, edge *process, ns string) {
+	uids := func() map[string]string {
+		t.Helper()
+		out := map[string]string{}
+		pods, err := cluster.Client.CoreV1().Pods(ns).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range pods.Items {
+			out["Pod/"+p.Name] = string(p.UID)
+		}
+		deployments, err := cluster.Client.AppsV1().Deployments(ns).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range deployments.Items {
+			out["Deployment/"+d.Name] = fmt.Sprint(d.UID, d.Generation)
+		}
+		return out
 	}
-	for what, cmd := range map[string]*exec.Cmd{"of a bare host": alone, "on a cluster without workloads": off, "with 41 objects and 40 pods": on} {
-		t.Logf("figure: muster-edge %s: %s resident", what, rss(t, cmd.Process.Pid))
+	before := uids()
+	centre.Stop()
+	edge.stop()
+	// It is changed while nobody looks, so that the start finds it, and what it finds is on the disk.
+	if err := cluster.Client.CoreV1().ConfigMaps(ns).Delete(t.Context(), "web-1", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
 	}
+	change := func(value string) {
+		t.Helper()
+		patch := fmt.Appendf(nil, `{"data":{"a":%q}}`, value)
+		if _, err := cluster.Client.CoreV1().ConfigMaps(ns).Patch(t.Context(), "web-0", types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "kubectl-edit"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mended := func(when string) {
+		t.Helper()
+		testkit.Eventually(t, "what was changed "+when+" is put back", func() error {
+			for _, name := range []string{"web-0", "web-1"} {
+				if cm, err := cluster.Client.CoreV1().ConfigMaps(ns).Get(t.Context(), name, metav1.GetOptions{}); err != nil || cm.Data["a"] != "b" {
+					return fmt.Errorf("%s: %v, %w", name, cm.Data, err)
+				}
+			}
+			return nil
+		})
+	}
+	change("theirs")
+	edge.start()
+	mended("while muster-edge was off")
+	change("theirs again")
+	mended("since")
+	if after := uids(); !maps.Equal(before, after) {
+		t.Errorf("what ran is not as it was:\n%v\nbefore\n%v", after, before)
+	}
+}
+
+// process is a muster-edge that can be restarted, on the state that it has.
+type process struct {
+	t              *testing.T
+	binary, config string
+	log            *os.File
+	cmd            *exec.Cmd
+}
+
+func (p *process) start() {
+	p.t.Helper()
+	p.cmd = exec.Command(p.binary, "run", "--config", p.config)
+	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+	if err := p.cmd.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *process) stop() {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	_ = p.cmd.Wait()
 }
 
 // rss is the resident memory of a process, as /proc has it.
