@@ -208,10 +208,13 @@ func (w *worker) reportDown() {
 		}
 		for _, it := range u.items {
 			was := it.drifted
-			t, _ := w.compare(it, it.target(&su))
+			t, r := w.compare(it, it.target(&su))
 			it.drifted = was && w.lives.get(it.name) != nil
 			if t != nothing && (it.err == nil || it.err.waiting) {
 				it.err = wait(w.whyDown(), "%w", w.down)
+				w.report(it, u, su)
+			} else if t == nothing && it.err != nil && it.err.reason == w.whyDown() {
+				it.err = r // what was waited for is wanted no more
 				w.report(it, u, su)
 			}
 		}

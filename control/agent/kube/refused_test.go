@@ -113,6 +113,10 @@ func (s *site) otherVersions() {
 	s.put(s.object("s.com/v1", "Skew", "one", `,"spec":{"a":1}`), configMap("beside", "1"))
 	s.is(skew, workload.Failed, "UnknownKind: the site's Kubernetes (v")
 	s.is(skew, workload.Failed, "does not know Skew of s.com/v1")
+	// The centre tells it of this site alone, with the version that runs there.
+	if at := s.tells(s.t, skew, workload.Failed, "UnknownKind"); at.Digest != "" || !strings.Contains(at.Message, s.kube.Version()) || s.kube.Version() == "" {
+		s.t.Errorf("of a version that the site lacks: %+v", at)
+	}
 	s.is(beside, workload.Ready, "")
 	crds := s.dyn.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
 	both := []byte(`{"spec":{"versions":[` + version("v1beta1", true) + "," + version("v1", false) + `]}}`)
@@ -120,6 +124,7 @@ func (s *site) otherVersions() {
 		s.t.Fatal(err)
 	}
 	s.is(skew, workload.Ready, "")
+	s.tells(s.t, skew, workload.Ready, "")
 
 	// One that is larger than what the site's etcd takes is refused, and nothing else.
 	large := strings.Replace(skew, "one", "large", 1)

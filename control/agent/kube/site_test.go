@@ -1161,9 +1161,22 @@ func TestTheAPIServerGoesAndComesBack(t *testing.T) {
 	testkit.EventuallyTrue(t, "the site says so", func() bool { return strings.HasPrefix(s.condition(kube.Reachable), "False ApiServerUnreachable") })
 	s.put(configMap("settings", "1"))
 	s.is(apiMap, workload.Waiting, "ApiServerUnreachable")
-	if st := s.centre.item(web); st.State != string(workload.Ready) {
-		t.Errorf("what is in effect: %v", st)
+	// At the centre what is in effect stays so, and what can't be applied says why: one that is
+	// not there, and another version of one that is.
+	if at := s.tells(t, apiMap, workload.Waiting, "ApiServerUnreachable"); at.Digest != "" {
+		t.Errorf("a site has what it was never given: %+v", at)
 	}
+	was := s.tells(t, web, workload.Ready, "")
+	if was.Digest != was.Wanted {
+		t.Errorf("what is in effect: %+v", was)
+	}
+	s.put(deployment("web", "nginx:1", 2))
+	s.is(web, workload.Waiting, "ApiServerUnreachable")
+	if at := s.tells(t, web, workload.Waiting, "ApiServerUnreachable"); at.Digest != was.Digest || at.Wanted == was.Digest || at.Pods.Ready != 1 {
+		t.Errorf("of another version: %+v, before %+v", at, was)
+	}
+	s.put(deployment("web", "nginx:1", 1))
+	s.is(web, workload.Ready, "")
 	// A start without it waits, and tells nothing that it does not know.
 	s.stop()
 	s.start()
