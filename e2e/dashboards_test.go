@@ -123,13 +123,19 @@ func testLinks(t *testing.T, f *fleet) {
 }
 
 // testDataSource asks the fleet's console through Grafana's plugin, whose test starts the
-// binary as Grafana does, for the panels that have to have something at this moment: "always", while a
-// site has a "fault", or after a "rollout" at a site. Each panel belongs to one of them.
+// binary as Grafana does, with the data source that the samples provision. It asks for the
+// panels that have to have something at this moment: "always", while a site has a "fault", or
+// after a "rollout" at a site. Each panel belongs to one of them.
 func testDataSource(t *testing.T, f *fleet, moment, site string) {
 	t.Helper()
+	d := provisioned(t, f)["muster"]
+	settings, err := json.Marshal(d.JSONData)
+	if err != nil {
+		t.Fatal(err)
+	}
 	cmd := exec.Command("go", "test", "-count=1", "-v", "-run", "TestAgainstAConsole$", "./pkg/source")
 	cmd.Dir = filepath.Join("..", "dashboards", "grafana", "plugin")
-	cmd.Env = append(os.Environ(), "MUSTER_CONSOLE="+console, "MUSTER_TOKEN="+f.token, "MUSTER_TENANT="+tenant, "MUSTER_MOMENT="+moment, "MUSTER_SITE="+site)
+	cmd.Env = append(os.Environ(), "MUSTER_CONSOLE="+d.URL, "MUSTER_TOKEN="+d.SecureJSONData["token"], "MUSTER_SETTINGS="+string(settings), "MUSTER_MOMENT="+moment, "MUSTER_SITE="+site)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%s, %s: %v\n%s", moment, site, err, out)
 	}

@@ -31,6 +31,7 @@ func TestFleet(t *testing.T) {
 		t.Run("pods of the shop", func(t *testing.T) { testShop(t, f) }) &&
 		t.Run("contract", func(t *testing.T) { testContract(t, f) }) &&
 		t.Run("dashboards", func(t *testing.T) { testDashboards(t, f) }) &&
+		t.Run("provisioned data sources", func(t *testing.T) { testProvisioned(t, f) }) &&
 		t.Run("links", func(t *testing.T) { testLinks(t, f) }) &&
 		t.Run("data source", func(t *testing.T) { testDataSource(t, f, "always", "paris") }) &&
 		t.Run("faults", func(t *testing.T) { testFaults(t, f) }) &&

@@ -33,10 +33,9 @@ func momentOf(t *testing.T, target json.RawMessage) string {
 func TestAgainstAConsole(t *testing.T) {
 	url, site, moment := os.Getenv("MUSTER_CONSOLE"), os.Getenv("MUSTER_SITE"), os.Getenv("MUSTER_MOMENT")
 	if url == "" {
-		t.Skip("set MUSTER_CONSOLE, MUSTER_TOKEN and MUSTER_TENANT to those of a fleet, MUSTER_MOMENT to always, fault or rollout and MUSTER_SITE to a site that has that, or run make test-e2e")
+		t.Skip("set MUSTER_CONSOLE and MUSTER_TOKEN to those of a fleet, MUSTER_SETTINGS to the jsonData of a data source ({\"tenant\":\"demo\"}), MUSTER_MOMENT to always, fault or rollout and MUSTER_SITE to a site that has that, or run make test-e2e")
 	}
-	settings, _ := json.Marshal(map[string]string{"tenant": os.Getenv("MUSTER_TENANT")})
-	p := protocoltest.Start(t, url, string(settings), os.Getenv("MUSTER_TOKEN"))
+	p := protocoltest.Start(t, url, os.Getenv("MUSTER_SETTINGS"), os.Getenv("MUSTER_TOKEN"))
 	if ok, msg := p.CheckHealth(); !ok {
 		t.Fatal(msg)
 	}
