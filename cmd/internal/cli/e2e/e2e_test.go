@@ -370,7 +370,7 @@ var verbs = map[string]struct {
 	"muster vk8s render":       {"vk8s render shop/vk8s deployment/web --site paris", rendered, false, "vk8s render shop/roman cm/roman --site rome -T acme-eu"},
 	"muster vk8s kubeconfig":   {"vk8s kubeconfig shop/vk8s", "/api/vK8s/namespaces/acme-shop/vk8s", false, "vk8s kubeconfig shop/roman -T acme-eu"},
 	"muster vk8s status":       {"vk8s status shop/vk8s cm/mine", "paris", false, "vk8s status shop/roman cm/roman -T acme-eu"},
-	"muster vk8s diff":         {"vk8s diff shop/vk8s", "not connected, and told of by what they said last: paris", false, "vk8s diff shop/roman -T acme-eu"},
+	"muster vk8s diff":         {"vk8s diff shop/vk8s", "not connected, and told of by what they said last: lyon, paris", false, "vk8s diff shop/roman -T acme-eu"},
 	"muster rollout start":     {"rollout start shop cm/mine --file testdata/configmap.yaml --virtual-site shared/stores", "started", true, "rollout start shop cm/roman --file testdata/configmap.yaml -T acme-eu"},
 	"muster rollout list":      {"rollout list", "shop/to-read", false, "rollout list -T acme-eu"},
 	"muster rollout status":    {"rollout status shop/to-read", "ConfigMap/to-read", false, "rollout status shop/roman-roll -T acme-eu"},
