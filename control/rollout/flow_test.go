@@ -353,6 +353,9 @@ func killedAnywhere(t *testing.T, tenant string, controls int) {
 				case <-idle.Done():
 				}
 			}
+			if st, err := w.state(name); err == nil && st.Annotations["muster.dev/rollout-ended"] != "" && st.Spec.Held {
+				t.Errorf("after %d kills: %s has ended and holds sites", kills, name)
+			}
 			r, err := w.get(name)
 			if err == nil && r.Status.Phase != phase {
 				err = fmt.Errorf("%s: %s", r.Status.Phase, r.Status.Message)

@@ -195,7 +195,9 @@ func (j *job) decide(ctx context.Context, supersededBy string) (time.Duration, e
 	if phase == v1alpha1.RolloutCompleted {
 		next.Spec.Held = false
 	}
-	back := phase == v1alpha1.RolloutRolledBack || phase == v1alpha1.RolloutInvalid && next.Spec.Supersedes == ""
+	// Once it stands that it has ended, all was put back, and only its status is missing: to hold
+	// sites again could outlive whoever does it, while another writes that status.
+	back := j.st.Annotations[hold.AnnotationEnded] == "" && (phase == v1alpha1.RolloutRolledBack || phase == v1alpha1.RolloutInvalid && next.Spec.Supersedes == "")
 	if back {
 		// First the sites, then the objects, and only then the objects count again.
 		next.Spec.Held = true
