@@ -251,10 +251,10 @@ test.describe("fleet", () => {
       await expect(async () => {
         const map = await get<SiteMap>(page, `/api/v1/site-map?by=${by}`);
         const unit = by.endsWith("Used") ? " %" : "";
-        const kinds = map.values ? [...[0, 20, 40, 60, 80].map((n) => `${n}–${n + 20}${unit}`), "not known"] : [...map.categories!.slice(0, 8), "others"];
+        const kinds = map.values ? [...[0, 20, 40, 60, 80].map((n) => `${n}–${n + 20}${unit}`), "not known"] : [...map.categories!.slice(0, 8).map((c) => c || "none"), "others"];
         const kind = (i: number) => (map.values ? (map.values[i] === null ? 5 : Math.min(4, Math.floor(map.values[i]! / 20))) : map.category![i]!);
         const counts = kinds.map((_, k) => map.names.filter((_, i) => kind(i) === k).length);
-        expect(counts.filter((n) => n > 0).length).toBeGreaterThan(1);
+        expect(counts.filter((n) => n > 0).length).toBeGreaterThan(MOCK ? 1 : 0); // all may run one version
         await expect(key).toHaveText(kinds.map((k, i) => `${k} ${counts[i]}`), { timeout: 1000 });
         const colours = await key.locator("circle").evaluateAll((all) => all.map((c) => c.getAttribute("fill")!));
         expect(new Set(colours).size).toBe(kinds.length);
