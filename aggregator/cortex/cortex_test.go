@@ -326,17 +326,8 @@ func TestDenseSeries(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		req.Header.Set("X-Scope-OrgID", "acme")
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		body, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return resp.StatusCode, string(body[:min(len(body), 300)])
+		code, body := answerTo(t, req)
+		return code, string(body[:min(len(body), 300)])
 	}
 	testkit.Eventually(t, "ten steps", func() error {
 		if status, body := ask(10); status != http.StatusOK || !strings.Contains(body, "1") {
@@ -515,10 +506,21 @@ func grafanaAsks(t *testing.T, base, method, path string) (int, map[string]any) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Header.Set("X-Scope-OrgID", "acme")
 	if method == http.MethodPost {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
+	code, b := answerTo(t, r)
+	var out map[string]any
+	if err := json.Unmarshal(b, &out); err != nil {
+		t.Errorf("%s %s: %d %s", method, path, code, b)
+	}
+	return code, out
+}
+
+// answerTo is what tenant acme is answered.
+func answerTo(t *testing.T, r *http.Request) (int, []byte) {
+	t.Helper()
+	r.Header.Set("X-Scope-OrgID", "acme")
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)
@@ -528,11 +530,7 @@ func grafanaAsks(t *testing.T, base, method, path string) (int, map[string]any) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out map[string]any
-	if err := json.Unmarshal(b, &out); err != nil {
-		t.Errorf("%s %s: %d %s", method, path, resp.StatusCode, b)
-	}
-	return resp.StatusCode, out
+	return resp.StatusCode, b
 }
 
 // TestAPartThatEndsEndsTheStore: whatever stops a module, the role must notice, so that

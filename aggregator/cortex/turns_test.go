@@ -41,17 +41,8 @@ func TestWhoseFaultAQueryIs(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		r.Header.Set("X-Scope-OrgID", "acme")
-		resp, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		b, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return resp.StatusCode, string(b)
+		code, b := answerTo(t, r)
+		return code, string(b)
 	}
 	for _, q := range []struct {
 		expr    string

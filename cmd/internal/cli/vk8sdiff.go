@@ -21,9 +21,6 @@ type difference struct {
 	wire.WorkloadSite
 }
 
-// diffTrouble is the exit code of an error: 1 says that something differs, as that of diff.
-const diffTrouble = 2
-
 func vk8sDiffCmd(g *Globals) *cobra.Command {
 	var site string
 	cmd := &cobra.Command{
@@ -39,15 +36,15 @@ is not connected is told of by what it said last, and named.
 The exit code is 0 if nothing differs, 1 if something does, and 2 on an error.`,
 		Example: "  muster vk8s diff shop/vk8s\n  muster vk8s diff shop/vk8s deployment/web\n  muster vk8s diff shop/vk8s --site paris-07 -o json",
 		Args: func(cmd *cobra.Command, args []string) error {
-			return orTrouble(cobra.RangeArgs(1, 2)(cmd, args))
+			return orError(cobra.RangeArgs(1, 2)(cmd, args))
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			found, away, err := g.differences(cmd.Context(), args, site)
 			if err != nil {
-				return orTrouble(err)
+				return orError(err)
 			}
 			if err := g.print(cmd.OutOrStdout(), found, diffTable(found)); err != nil {
-				return orTrouble(err)
+				return orError(err)
 			}
 			sayAway(cmd.ErrOrStderr(), away)
 			if len(found) > 0 {
@@ -57,18 +54,11 @@ The exit code is 0 if nothing differs, 1 if something does, and 2 on an error.`,
 			return nil
 		},
 	}
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return orTrouble(err) })
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return orError(err) })
 	cmd.Flags().StringVar(&site, "site", "", "compare what this site has, and no other")
 	g.AddFlags(cmd)
 	g.addOutput(cmd)
 	return cmd
-}
-
-func orTrouble(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &Exit{Code: diffTrouble, Err: err}
 }
 
 // differences are those of an object, or of all, on all sites or one; away are the sites among
@@ -115,19 +105,19 @@ func (g *Globals) toCompare(ctx context.Context, vk *v1alpha1.VirtualKubernetes,
 		path, err := workloadPath(object[0], func() ([]wire.Workload, error) { return g.workloads(ctx, vk) })
 		return []string{path}, err
 	}
-	var list wire.WorkloadList
 	var query []string
 	if site != "" {
 		query = []string{"site", site}
 	}
-	if err := g.report(ctx, vk, "workloads", &list, query...); err != nil {
+	all, err := g.workloads(ctx, vk, query...)
+	if err != nil {
 		return nil, err
 	}
-	if site != "" && len(list.Items) == 0 {
+	if site != "" && len(all) == 0 {
 		return nil, fmt.Errorf("site %s gets nothing of this virtual Kubernetes; `muster get sites` lists the sites", site)
 	}
 	var paths []string
-	for _, w := range list.Items {
+	for _, w := range all {
 		if n := w.Counts; n.Ready < n.Sites || n.Drifted > 0 || n.Offline > 0 {
 			paths = append(paths, workloadKey(w.Group, w.Kind)+"/"+w.Name)
 		}

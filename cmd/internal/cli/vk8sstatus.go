@@ -60,9 +60,9 @@ func (g *Globals) report(ctx context.Context, vk *v1alpha1.VirtualKubernetes, pa
 }
 
 // workloads are all of a virtual Kubernetes.
-func (g *Globals) workloads(ctx context.Context, vk *v1alpha1.VirtualKubernetes) ([]wire.Workload, error) {
+func (g *Globals) workloads(ctx context.Context, vk *v1alpha1.VirtualKubernetes, query ...string) ([]wire.Workload, error) {
 	var list wire.WorkloadList
-	err := g.report(ctx, vk, "workloads", &list)
+	err := g.report(ctx, vk, "workloads", &list, query...)
 	return list.Items, err
 }
 

@@ -23,8 +23,8 @@ const (
 )
 
 // alertEvents repeats what the alerting role has in its part of the timeline of alerts, and of
-// who was notified of them, as Kubernetes events on Sites. What began before this process, or while alerting does not answer for
-// longer than alertEventsLate, is not repeated: the timeline has it.
+// who was notified of them, as Kubernetes events on Sites. What began before this process, or while
+// alerting does not answer for longer than alertEventsLate, is not repeated: the timeline has it.
 type alertEvents struct {
 	url    string
 	client *http.Client
