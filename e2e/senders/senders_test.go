@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -199,6 +200,6 @@ func run(t *testing.T, s sender, reg *realregional.Regional, id fleet.SiteID, ex
 			t.Logf("%s:\n%s", bin, log.String())
 		}
 	})
-	testkit.EventuallyTrue(t, "the first push", func() bool { return len(reg.Gateway.Live()) > 0 })
+	testkit.EventuallyTrue(t, "the first push", func() bool { return len(slices.Collect(reg.Gateway.Live())) > 0 })
 	return stop
 }

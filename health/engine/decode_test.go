@@ -4,11 +4,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/klauspost/compress/gzhttp"
 
 	"muster.dev/muster/internal/wire"
 )
@@ -281,4 +288,34 @@ func FuzzDecodeExpected(f *testing.F) {
 			t.Fatalf("%v, want %v", got, want)
 		}
 	})
+}
+
+// TestWhatIsCompressed: the live view, which an overloaded regional writes the sooner the smaller
+// it is; the answers of queries are not.
+func TestWhatIsCompressed(t *testing.T) {
+	asked := map[string]string{}
+	compress, err := gzhttp.NewWrapper(gzhttp.MinSize(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(compress(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked[r.URL.Path] = r.Header.Get("Accept-Encoding")
+		_, _ = w.Write(wire.LiveView{Regional: "one"}.Append(nil, slices.Values([]wire.SiteLive{{Site: "paris"}})))
+	})))
+	defer srv.Close()
+	e := &Engine{opts: Options{Client: srv.Client(), MaxResponseBytes: 1 << 10}}
+	v, err := e.askLive(t.Context(), Regional{Name: "one", URL: srv.URL}, time.Minute)
+	if err != nil || len(v.Sites) != 1 || v.Sites[0].Site != "paris" {
+		t.Errorf("%+v, %v", v, err)
+	}
+	if err := e.post(t.Context(), srv.URL+"/query", "", true, url.Values{}, func([]byte) error { return nil }); err != nil {
+		t.Error(err)
+	}
+	if want := map[string]string{wire.LivePath: "gzip", "/query": "identity"}; !maps.Equal(asked, want) {
+		t.Errorf("accepted %v, want %v", asked, want)
+	}
+	e.opts.MaxResponseBytes = 50
+	if _, err := e.askLive(t.Context(), Regional{Name: "one", URL: srv.URL}, time.Minute); !errors.Is(err, errTooLarge) {
+		t.Errorf("over the limit: %v", err)
+	}
 }

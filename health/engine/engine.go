@@ -123,9 +123,7 @@ func (o *Options) defaults() error {
 		o.MaxResponseBytes = 64 << 20
 	}
 	if o.Client == nil {
-		// The answers are large and the regionals near: compressing costs more than it
-		// saves.
-		o.Client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: o.Concurrency + 2, IdleConnTimeout: 90 * time.Second, DisableCompression: true}}
+		o.Client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: o.Concurrency + 2, IdleConnTimeout: 90 * time.Second}}
 	}
 	if o.Now == nil {
 		o.Now = time.Now

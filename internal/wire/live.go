@@ -3,6 +3,8 @@ package wire
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
+	"strconv"
 	"time"
 )
 
@@ -30,6 +32,62 @@ type SiteLive struct {
 	AgentVersion   string    `json:"agentVersion"`
 	// Limited names the limit that the site ran into lately; empty when none.
 	Limited string `json:"limited,omitempty"`
+}
+
+// Append appends the JSON of the view with these sites, as json.Marshal makes it, at a fraction of
+// the cost and without garbage.
+func (v LiveView) Append(b []byte, sites iter.Seq[SiteLive]) []byte {
+	b = append(b, `{"regional":`...)
+	b = appendString(b, v.Regional)
+	b = append(b, `,"region":`...)
+	b = appendString(b, v.Region)
+	b = appendTime(append(b, `,"asOf":`...), v.AsOf)
+	b = append(b, `,"sites":[`...)
+	first := true
+	for s := range sites {
+		if !first {
+			b = append(b, ',')
+		}
+		first = false
+		b = s.append(b)
+	}
+	return append(b, "]}"...)
+}
+
+func (s *SiteLive) append(b []byte) []byte {
+	b = appendString(append(b, `{"tenant":`...), s.Tenant)
+	b = appendString(append(b, `,"site":`...), s.Site)
+	b = appendString(append(b, `,"region":`...), s.Region)
+	b = strconv.AppendBool(append(b, `,"connected":`...), s.Connected)
+	if !s.ConnectedSince.IsZero() {
+		b = appendTime(append(b, `,"connectedSince":`...), s.ConnectedSince)
+	}
+	if !s.LastHeartbeat.IsZero() {
+		b = appendTime(append(b, `,"lastHeartbeat":`...), s.LastHeartbeat)
+	}
+	if !s.LastPush.IsZero() {
+		b = appendTime(append(b, `,"lastPush":`...), s.LastPush)
+	}
+	b = appendString(append(b, `,"agentVersion":`...), s.AgentVersion)
+	if s.Limited != "" {
+		b = appendString(append(b, `,"limited":`...), s.Limited)
+	}
+	return append(b, '}')
+}
+
+// appendString leaves what is not plain to the library.
+func appendString(b []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			quoted, _ := json.Marshal(s) // a string always can be
+			return append(b, quoted...)
+		}
+	}
+	return append(append(append(b, '"'), s...), '"')
+}
+
+func appendTime(b []byte, t time.Time) []byte {
+	return append(t.AppendFormat(append(b, '"'), time.RFC3339Nano), '"')
 }
 
 // clockSlack is what two clocks may differ by and are still taken for the same.

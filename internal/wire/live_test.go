@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/json"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,12 +12,22 @@ import (
 func TestLiveView(t *testing.T) {
 	want := LiveView{Regional: "one", Region: "eu", AsOf: time.Unix(9, 0).UTC(), Sites: []SiteLive{
 		{Tenant: "acme", Site: "a", Region: "eu", Connected: true, ConnectedSince: time.Unix(1, 0).UTC(), LastHeartbeat: time.Unix(2, 0).UTC(), LastPush: time.Unix(3, 0).UTC(), AgentVersion: "v1", Limited: "SeriesLimit"},
-		{Tenant: "acme", Site: "b"},
+		{Tenant: "acme", Site: "b", LastPush: time.Unix(3, 70e6).UTC(), AgentVersion: "\x00\"\\<a&b>\u00e9\u2028\xff\x7f"},
 	}}
 	b, err := json.Marshal(want)
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, v := range []LiveView{want, {Sites: []SiteLive{}}} {
+		marshaled, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := v.Append([]byte("a"), slices.Values(v.Sites)); string(got) != "a"+string(marshaled) {
+			t.Errorf("appended\n%s\nmarshaled\n%s", got, marshaled)
+		}
+	}
+	want.Sites[1].AgentVersion = strings.ToValidUTF8(want.Sites[1].AgentVersion, "\ufffd")
 	if got, err := DecodeLiveView(b, "one"); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v", got, err)
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -143,7 +145,7 @@ func TestTheLiveViewWaitsForNoPush(t *testing.T) {
 	go func() { pushed <- pushTo(h.g, paris, remotewrite.EncodeV2(siteSeries(3, time.Now()))).Code }()
 	<-stuck.in
 	seen := make(chan []wire.SiteLive)
-	go func() { seen <- h.g.Live() }()
+	go func() { seen <- slices.Collect(h.g.Live()) }()
 	select {
 	case live := <-seen:
 		if len(live) != 1 || live[0].Region != "eu-west" {
@@ -155,5 +157,33 @@ func TestTheLiveViewWaitsForNoPush(t *testing.T) {
 	close(stuck.out)
 	if code := <-pushed; code != http.StatusNoContent {
 		t.Error(code)
+	}
+}
+
+// TestTheLiveViewWaitsForNoLock: whoever holds the lock of a site may have to wait for a processor
+// behind thousands of others.
+func TestTheLiveViewWaitsForNoLock(t *testing.T) {
+	g := bareGateway(time.Now, &upstream{}, nil)
+	s := g.acquire(paris)
+	s.mu.Lock()
+	s.live.region = "eu-west"
+	s.showLocked()
+	defer s.mu.Unlock()
+	s.series.Lock()
+	defer s.series.Unlock()
+	seen := make(chan *httptest.ResponseRecorder)
+	go func() {
+		w := httptest.NewRecorder()
+		g.LiveHandler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, wire.LivePath, nil))
+		seen <- w
+	}()
+	select {
+	case w := <-seen:
+		v, err := wire.DecodeLiveView(w.Body.Bytes(), "one")
+		if err != nil || len(v.Sites) != 1 || v.Sites[0].Region != "eu-west" {
+			t.Errorf("%+v, %v", v, err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the live view waits for a lock")
 	}
 }

@@ -6,12 +6,15 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -22,6 +25,7 @@ import (
 	"muster.dev/muster/internal/remotewrite"
 	"muster.dev/muster/internal/spool"
 	"muster.dev/muster/internal/testkit"
+	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional/engine"
 )
 
@@ -392,4 +396,35 @@ func BenchmarkColdStart(b *testing.B) {
 			b.StartTimer()
 		}
 	})
+}
+
+// BenchmarkLive is a live view of 3,000 sites, as it is asked for, and what it would cost through
+// encoding/json and as it is.
+func BenchmarkLive(b *testing.B) {
+	g := bareGateway(time.Now, &upstream{}, nil)
+	for i := range 3000 {
+		s := g.acquire(fleet.SiteID{Tenant: "acme", Name: fmt.Sprintf("site-%04d", i)})
+		ago := func() time.Time { return time.Now().Add(-rand.N(15 * time.Second)) }
+		s.mu.Lock()
+		s.live.region, s.live.version, s.live.session = "eu-west", "v1.2.3", &session{}
+		s.live.since, s.live.heartbeat, s.live.push = ago(), ago(), ago()
+		s.showLocked()
+		s.mu.Unlock()
+	}
+	plain := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(wire.LiveView{Regional: "one", Region: "eu", AsOf: time.Now(), Sites: slices.Collect(g.Live())})
+	})
+	for name, h := range map[string]http.Handler{"compressed": g.LiveHandler(), "json": plain} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			n := 0
+			for b.Loop() {
+				r, w := httptest.NewRequest(http.MethodGet, wire.LivePath, nil), httptest.NewRecorder()
+				r.Header.Set("Accept-Encoding", "gzip")
+				h.ServeHTTP(w, r)
+				n = w.Body.Len()
+			}
+			b.ReportMetric(float64(n), "bytes-sent")
+		})
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -109,7 +110,7 @@ func TestHalfSentRequests(t *testing.T) {
 				}
 			}
 		}
-		if live := h.g.Live(); len(live) != 1 || live[0].Limited != "RequestsLimit" {
+		if live := slices.Collect(h.g.Live()); len(live) != 1 || live[0].Limited != "RequestsLimit" {
 			t.Errorf("live %+v", live)
 		}
 	})
@@ -246,7 +247,7 @@ func TestSeventeenthConnection(t *testing.T) {
 	if err := drain(st); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "more than 16 connections") {
 		t.Errorf("gRPC: %v", err)
 	}
-	if live := h.g.Live(); len(live) != 1 || live[0].Limited != "ConnectionsLimit" {
+	if live := slices.Collect(h.g.Live()); len(live) != 1 || live[0].Limited != "ConnectionsLimit" {
 		t.Errorf("live %+v", live)
 	}
 	if n := testutil.ToFloat64(h.g.metrics.closed.WithLabelValues(closedSite)); n < 2 {

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -38,7 +39,7 @@ func TestNearlyFullDisk(t *testing.T) {
 	if code != http.StatusTooManyRequests || !strings.Contains(text, "the disk is nearly full, 500 MiB are free, and tenant acme is 99 %") || hdr.Get("Retry-After") == "" {
 		t.Errorf("%d %s", code, text)
 	}
-	if live := h.g.Live(); len(live) != 2 || live[0].Limited != "DiskNearlyFull" || live[1].Limited != "" {
+	if live := slices.Collect(h.g.Live()); len(live) != 2 || live[0].Limited != "DiskNearlyFull" || live[1].Limited != "" {
 		t.Errorf("%+v", live)
 	}
 	if n := testutil.ToFloat64(h.g.metrics.limited.WithLabelValues(reasonDisk)); n != 1 {

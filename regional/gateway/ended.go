@@ -96,6 +96,7 @@ func (g *Gateway) forget(ctx context.Context, gone []*site) {
 	for _, s := range gone {
 		if s.refs.Load() == 0 {
 			delete(g.sites, s.id)
+			g.sorted.Store(nil)
 			forgotten = append(forgotten, s)
 		}
 	}

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -37,15 +38,15 @@ func TestADeletedSiteEnds(t *testing.T) {
 	h.up.denied = map[fleet.SiteID]string{paris: "deleted"}
 	h.up.mu.Unlock()
 	h.g.endRefused(t.Context()) // its stream is still open
-	if n := len(h.g.Live()); n != 2 || series("paris") != 4 {
+	if n := len(slices.Collect(h.g.Live())); n != 2 || series("paris") != 4 {
 		t.Errorf("%d sites, %v", n, h.query(`{site="paris"}`))
 	}
 	_ = st.CloseSend()
 	testkit.EventuallyTrue(t, "the end of the stream", func() bool {
 		h.g.endRefused(t.Context())
-		return len(h.g.Live()) == 1
+		return len(slices.Collect(h.g.Live())) == 1
 	})
-	if live := h.g.Live(); live[0].Site != "tokyo" {
+	if live := slices.Collect(h.g.Live()); live[0].Site != "tokyo" {
 		t.Errorf("%+v", live)
 	}
 	if got := h.query(`{site="paris"}`); len(got) != 0 {
@@ -72,7 +73,7 @@ func TestADeletedSiteEnds(t *testing.T) {
 	h.g.endRefused(t.Context())
 	time.Sleep(2 * time.Millisecond) // what the gateway writes by itself has the time of now
 	h.g.writeSelf(t.Context())
-	if n := len(h.g.Live()); n != 2 || series("paris") != 3 {
+	if n := len(slices.Collect(h.g.Live())); n != 2 || series("paris") != 3 {
 		t.Errorf("%d sites, %v", n, h.query(`{site="paris"}`))
 	}
 }
@@ -100,7 +101,7 @@ func TestBucketsOfADeletedSiteCount(t *testing.T) {
 		h.up.mu.Unlock()
 		testkit.EventuallyTrue(t, "the sites are forgotten", func() bool {
 			h.g.endRefused(t.Context())
-			return len(h.g.Live()) == 0
+			return len(slices.Collect(h.g.Live())) == 0
 		})
 		h.up.mu.Lock()
 		h.up.denied = nil

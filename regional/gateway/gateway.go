@@ -16,8 +16,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -176,6 +178,7 @@ type Gateway struct {
 
 	mu      sync.RWMutex
 	sites   map[fleet.SiteID]*site
+	sorted  atomic.Pointer[[]*site] // what allSites returns; nil: to be made anew
 	tenants map[string]*tenant
 
 	logged *obs.Every
@@ -411,6 +414,7 @@ func (g *Gateway) acquire(id fleet.SiteID) *site {
 		s.live.seen = g.now()
 		s.unread.lease = lease{m: g.memory, id: id}
 		g.sites[id] = s
+		g.sorted.Store(nil)
 	}
 	s.refs.Add(1)
 	return s
@@ -418,13 +422,17 @@ func (g *Gateway) acquire(id fleet.SiteID) *site {
 
 func (s *site) release() { s.refs.Add(-1) }
 
+// allSites are there by tenant and name, for reading only.
 func (g *Gateway) allSites() []*site {
+	if is := g.sorted.Load(); is != nil {
+		return *is
+	}
 	g.mu.RLock()
 	defer g.mu.RUnlock()
-	out := make([]*site, 0, len(g.sites))
-	for _, s := range g.sites {
-		out = append(out, s)
-	}
+	out := slices.SortedFunc(maps.Values(g.sites), func(a, b *site) int {
+		return cmp.Or(cmp.Compare(a.id.Tenant, b.id.Tenant), cmp.Compare(a.id.Name, b.id.Name))
+	})
+	g.sorted.Store(&out)
 	return out
 }
 
@@ -465,15 +473,14 @@ func (g *Gateway) Status() Status {
 	st.Pushes.Working, st.Pushes.Waiting = g.line.Use()
 	now := g.now()
 	for _, s := range g.allSites() {
-		s.mu.Lock()
 		st.Sites++
-		if s.connectedLocked(now) {
+		is := s.shown()
+		if is.connected(now) {
 			st.Connected++
 		}
-		if why := s.limitedLocked(now); why != "" {
+		if why := is.limit.limited(now); why != "" {
 			st.Limited[why]++
 		}
-		s.mu.Unlock()
 	}
 	return st
 }

@@ -1,15 +1,16 @@
 package gateway
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
+	"iter"
 	"math"
 	"net/http"
-	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/klauspost/compress/gzhttp"
+	"github.com/klauspost/compress/gzip"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/storage"
@@ -75,6 +76,7 @@ func (g *Gateway) noteLimit(s *site, reason, text string) {
 	s.mu.Lock()
 	isNew := s.limit.reason != reason || now.Sub(s.limit.at) > limitedFor
 	s.limit = limitState{reason: reason, text: text, at: now}
+	s.showLocked()
 	report := isNew && s.live.session != nil && s.live.report != nil
 	leftOut, log := 0, false
 	if isNew {
@@ -89,39 +91,38 @@ func (g *Gateway) noteLimit(s *site, reason, text string) {
 	}
 }
 
-func (s *site) limitedLocked(now time.Time) string {
-	if s.limit.reason == "" || now.Sub(s.limit.at) > limitedFor {
+// limited is the reason why a site is limited now; "": it is not.
+func (l limitState) limited(now time.Time) string {
+	if l.reason == "" || now.Sub(l.at) > limitedFor {
 		return ""
 	}
-	return camelReason[s.limit.reason]
+	return camelReason[l.reason]
 }
 
-// Live returns what is known of every site now, by tenant and name.
-func (g *Gateway) Live() []wire.SiteLive {
-	now := g.now()
-	var out []wire.SiteLive
-	for _, s := range g.allSites() {
-		s.mu.Lock()
-		l := wire.SiteLive{
-			Tenant: s.id.Tenant, Site: s.id.Name, Region: s.live.region, Connected: s.connectedLocked(now),
-			ConnectedSince: millis(s.live.since), LastHeartbeat: millis(s.live.heartbeat), LastPush: millis(s.live.push),
-			AgentVersion: s.live.version, Limited: s.limitedLocked(now),
+// Live is what is known of every site now, by tenant and name.
+func (g *Gateway) Live() iter.Seq[wire.SiteLive] {
+	return func(yield func(wire.SiteLive) bool) {
+		now := g.now()
+		for _, s := range g.allSites() {
+			is := s.shown()
+			l := wire.SiteLive{
+				Tenant: s.id.Tenant, Site: s.id.Name, Region: is.region, Connected: is.connected(now),
+				LastHeartbeat: millis(is.heartbeat), LastPush: millis(is.push),
+				AgentVersion: is.version, Limited: is.limit.limited(now),
+			}
+			if l.Connected {
+				l.ConnectedSince = millis(is.since)
+			}
+			if !yield(l) {
+				return
+			}
 		}
-		if !l.Connected {
-			l.ConnectedSince = time.Time{}
-		}
-		s.mu.Unlock()
-		out = append(out, l)
 	}
-	slices.SortFunc(out, func(a, b wire.SiteLive) int {
-		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Site, b.Site))
-	})
-	return out
 }
 
-// connectedLocked does not wait for the stream's own watchdog.
-func (s *site) connectedLocked(now time.Time) bool {
-	return s.live.session != nil && now.Sub(s.live.heartbeat) < HeartbeatTimeout
+// connected does not wait for the stream's own watchdog.
+func (is *signs) connected(now time.Time) bool {
+	return is.stream && now.Sub(is.heartbeat) < HeartbeatTimeout
 }
 
 func millis(t time.Time) time.Time {
@@ -133,15 +134,26 @@ func millis(t time.Time) time.Time {
 
 // LiveHandler serves wire.LiveView, for GET wire.LivePath. There is no authentication: mount it on the
 // regional's own listener, not on the gateway's.
+//
+// It comes before all else where the regional has more to do than it can, and nothing gives a
+// goroutine priority over others: so it does little, leaves no garbage and, compressed, writes
+// no more than the socket takes, for at each write it may lose its processor to those who wait.
 func (g *Gateway) LiveHandler() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	compress, err := gzhttp.NewWrapper(gzhttp.MinSize(4<<10), gzhttp.CompressionLevel(gzip.BestSpeed))
+	if err != nil {
+		panic(err) // the options are ours
+	}
+	var buffers sync.Pool // of *[]byte
+	return compress(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		sites := g.Live()
-		if sites == nil {
-			sites = []wire.SiteLive{}
+		b, _ := buffers.Get().(*[]byte)
+		if b == nil {
+			b = new([]byte)
 		}
-		_ = json.NewEncoder(w).Encode(wire.LiveView{Regional: g.opts.Name, Region: g.opts.Region, AsOf: millis(g.now()), Sites: sites})
-	})
+		defer buffers.Put(b)
+		*b = wire.LiveView{Regional: g.opts.Name, Region: g.opts.Region, AsOf: millis(g.now())}.Append((*b)[:0], g.Live())
+		_, _ = w.Write(*b) // the asker is gone
+	}))
 }
 
 // SelfInterval is how often the gateway writes what it knows into the engine.
@@ -181,7 +193,7 @@ func (g *Gateway) writeSelf(ctx context.Context) {
 	for _, s := range g.allSites() {
 		s.mu.Lock()
 		connected, push, region := 0.0, s.live.push, s.live.region
-		if s.connectedLocked(now) {
+		if is := s.shown(); is.connected(now) {
 			connected = 1
 		}
 		pace, was := time.Duration(0), s.live.slow
@@ -234,6 +246,7 @@ func (g *Gateway) expire() {
 		was := s.limit.reason != "" && now.Sub(s.limit.at) > limitedFor
 		if was {
 			s.limit = limitState{}
+			s.showLocked()
 		}
 		report := was && s.live.session != nil && s.live.report != nil
 		s.mu.Unlock()
@@ -258,7 +271,7 @@ func (g *Gateway) report(s *site) {
 	last := s.live.report
 	seq := s.live.session.seq.Add(1)
 	limit := s.limit
-	limited := s.limitedLocked(now)
+	limited := limit.limited(now)
 	s.mu.Unlock()
 
 	// The gateway's own condition goes first: receivers may cut a long list.

@@ -426,7 +426,11 @@ func (g *Gateway) appendEdge(ctx context.Context, p *pusher, l *lease, s *site, 
 	defer func() { out.cost = d.Cost() }()
 	d.Reset(p.raw, v2, remotewrite.Limits{Buckets: lim.HistogramBuckets, Exemplars: maxExemplars})
 	s.mu.Lock()
+	moved := s.live.region != who.region
 	s.live.region, s.live.seen, s.live.cert = who.region, now, who.cert
+	if moved {
+		s.showLocked()
+	}
 	s.mu.Unlock()
 	s.series.Lock()
 	defer s.series.Unlock()
@@ -635,6 +639,7 @@ func (g *Gateway) account(s *site, out *outcome, ref *refusal) {
 	defer s.mu.Unlock()
 	if out.samples+out.histograms > 0 {
 		s.live.push, s.live.pushed = now, true
+		s.showLocked()
 	}
 }
 

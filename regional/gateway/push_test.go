@@ -120,7 +120,7 @@ func TestCertificates(t *testing.T) {
 	if got := h.query("up"); len(got) != 0 {
 		t.Errorf("stored: %v", got)
 	}
-	if live := h.g.Live(); len(live) != 0 {
+	if live := slices.Collect(h.g.Live()); len(live) != 0 {
 		t.Errorf("peers without an identity are in the live view: %+v", live)
 	}
 	// A revocation takes effect on a connection that is open.
@@ -352,7 +352,7 @@ func TestSeriesLimit(t *testing.T) {
 	if code, text, _ := h.pushSeries(o, many(60, now, "x")...); code != 204 {
 		t.Errorf("another tenant: %d %s", code, text)
 	}
-	live := h.g.Live()
+	live := slices.Collect(h.g.Live())
 	if len(live) != 3 || live[0].Limited != "TenantSeriesLimit" || live[1].Limited != "SeriesLimit" || live[2].Limited != "" {
 		t.Errorf("live %+v", live)
 	}

@@ -50,7 +50,8 @@ func TestSeriesLimitCountsWhatTheHeadHolds(t *testing.T) {
 			c := h.client(h.ca.site(h.t, paris, ""))
 			return func(i int) (*http.Client, []remotewrite.Series) {
 				h.g.mu.Lock()
-				clear(h.g.sites) // as after a restart, with an engine that replayed its log
+				clear(h.g.sites)
+				h.g.sorted.Store(nil) // as after a restart, with an engine that replayed its log
 				h.g.mu.Unlock()
 				return c, many(perPush, time.Now(), fmt.Sprint("x", i))
 			}

@@ -57,6 +57,35 @@ type site struct {
 	live   liveState
 	limit  limitState
 	logged siteLog
+
+	// signs are what the live view shows of live and limit: see showLocked.
+	signs atomic.Pointer[signs]
+}
+
+// signs are the signs of life of a site, and what it runs into.
+type signs struct {
+	region, version        string
+	stream                 bool // it has one
+	since, heartbeat, push time.Time
+	limit                  limitState
+}
+
+// showLocked has to be called after each change of what the live view shows. The view is read
+// without a lock: where thousands of pushes wait for a processor, whoever holds the lock of a
+// site may be one of them, and the view would wait for its turn once for each such site.
+func (s *site) showLocked() {
+	s.signs.Store(&signs{
+		region: s.live.region, version: s.live.version, stream: s.live.session != nil,
+		since: s.live.since, heartbeat: s.live.heartbeat, push: s.live.push, limit: s.limit,
+	})
+}
+
+// shown is what showLocked showed last.
+func (s *site) shown() signs {
+	if is := s.signs.Load(); is != nil {
+		return *is
+	}
+	return signs{}
 }
 
 // liveState is guarded by site.mu.

@@ -403,6 +403,7 @@ func (g *Gateway) alive(s *site, sess *session, now time.Time) {
 	mine := s.live.session == sess
 	if mine {
 		s.live.heartbeat, s.live.seen = now, now
+		s.showLocked()
 	}
 	s.mu.Unlock()
 	if mine {
@@ -420,6 +421,7 @@ func (g *Gateway) connect(s *site, sess *session, who caller, hello *wire.Hello)
 	s.live.session, s.live.since, s.live.heartbeat, s.live.seen = sess, now, now, now
 	s.live.version = hello.AgentVersion
 	s.live.report = nil
+	s.showLocked()
 	leftOut, log := s.logged.pass(now)
 	s.mu.Unlock()
 	if old != nil {
@@ -439,6 +441,7 @@ func (g *Gateway) disconnect(s *site, sess *session) {
 	leftOut, log := 0, false
 	if mine {
 		s.live.session = nil
+		s.showLocked()
 		leftOut, log = s.logged.pass(g.now())
 	}
 	s.mu.Unlock()

@@ -81,7 +81,7 @@ func TestStream(t *testing.T) {
 	if m, err = st.Recv(); err != nil || m.GetDesired().GetRevision() != desiredOf(blob).Revision {
 		t.Fatalf("desired %v, %v", m, err)
 	}
-	if live := h.g.Live(); len(live) != 1 || !live[0].Connected || live[0].Region != "eu-west" || live[0].AgentVersion != "v1.2.3" || live[0].ConnectedSince.IsZero() || !live[0].LastPush.IsZero() {
+	if live := slices.Collect(h.g.Live()); len(live) != 1 || !live[0].Connected || live[0].Region != "eu-west" || live[0].AgentVersion != "v1.2.3" || live[0].ConnectedSince.IsZero() || !live[0].LastPush.IsZero() {
 		t.Errorf("live %+v", live)
 	}
 	up := wire.NewUplinkClient(h.grpc(cert))
@@ -135,14 +135,14 @@ func TestStream(t *testing.T) {
 		t.Errorf("the first stream: %v", err)
 	}
 	testkit.EventuallyTrue(t, "the second one is the site's", func() bool { s := h.up.session(paris); return s != nil && s != sess })
-	if live := h.g.Live(); !live[0].Connected {
+	if live := slices.Collect(h.g.Live()); !live[0].Connected {
 		t.Errorf("live %+v", live)
 	}
 	h.up.session(paris).Revoke("stolen")
 	if err := drain(st2); status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "stolen") {
 		t.Errorf("revoked: %v", err)
 	}
-	testkit.EventuallyTrue(t, "the live view shows it", func() bool { return !h.g.Live()[0].Connected })
+	testkit.EventuallyTrue(t, "the live view shows it", func() bool { return !slices.Collect(h.g.Live())[0].Connected })
 }
 
 func drain(st grpc.BidiStreamingClient[wire.FromSite, wire.ToSite]) error {
@@ -199,7 +199,7 @@ func TestUplinkNeedsIdentity(t *testing.T) {
 	if len(h.up.joined) != 4 || !strings.HasPrefix(h.up.joined[0].RemoteAddr, "127.0.0.1:") {
 		t.Errorf("registrations %v", h.up.joined)
 	}
-	if len(h.up.renewed) != 0 || len(h.g.Live()) != 0 {
+	if len(h.up.renewed) != 0 || len(slices.Collect(h.g.Live())) != 0 {
 		t.Error("something got through")
 	}
 }
@@ -443,17 +443,17 @@ func TestSilence(t *testing.T) {
 			time.Sleep(5 * time.Second)
 			st.in <- heartbeat()
 			synctest.Wait()
-			if !g.Live()[0].Connected {
+			if !slices.Collect(g.Live())[0].Connected {
 				t.Fatal("gone in spite of heartbeats")
 			}
 		}
 		time.Sleep(15*time.Second - time.Nanosecond)
 		synctest.Wait()
-		if !g.Live()[0].Connected {
+		if !slices.Collect(g.Live())[0].Connected {
 			t.Error("gone before 15 s")
 		}
 		time.Sleep(time.Nanosecond)
-		if g.Live()[0].Connected {
+		if slices.Collect(g.Live())[0].Connected {
 			t.Error("still connected after 15 s")
 		}
 		if err := <-ended; status.Code(err) != codes.DeadlineExceeded {
@@ -524,7 +524,7 @@ func TestSelfSeries(t *testing.T) {
 	// After a day without a sign a site is forgotten, and its series end.
 	clock.add(25 * time.Hour)
 	h.g.expire()
-	if live := h.g.Live(); len(live) != 1 || live[0].Site != "paris" {
+	if live := slices.Collect(h.g.Live()); len(live) != 1 || live[0].Site != "paris" {
 		t.Errorf("live %+v", live)
 	}
 

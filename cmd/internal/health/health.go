@@ -59,9 +59,8 @@ func start(env *role.Env, c config.Config, known *peers.Peers) error {
 	for _, r := range c.Regionals {
 		regionals = append(regionals, engine.Regional{Name: r.Name, URL: c.QueryURL(r)})
 	}
-	// The answers are large and the regionals near: compressing costs more than it saves.
 	t := known.Transport()
-	t.MaxIdleConnsPerHost, t.DisableCompression = 16, true
+	t.MaxIdleConnsPerHost = 16
 	e, err := engine.New(engine.Options{
 		Disk:   env.ShareOfDisk(c.Path("health")),
 		Client: &http.Client{Transport: t}, Regionals: regionals, Inventory: inv, Status: writer, Shipped: defaults.Model(), Dir: c.Path("health"), Tick: c.Health.Tick.D(), Patience: c.Health.OfflineAfter.D(),
