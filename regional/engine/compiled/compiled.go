@@ -170,7 +170,13 @@ func (p *Program) Eval(ctx context.Context, db *tsdb.DB, at time.Time, pass func
 func (p *Program) result(ts int64) (promql.Vector, error) {
 	root := p.root.base()
 	p.seen = emptied(p.seen, p.unique.len())
-	out := promql.Vector{}
+	n := 0
+	for i := range root.values {
+		if root.has(i) {
+			n++
+		}
+	}
+	out := make(promql.Vector, 0, n)
 	for i, v := range root.values {
 		if !root.has(i) {
 			continue
