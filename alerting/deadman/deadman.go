@@ -79,6 +79,7 @@ type Deadman struct {
 	firing *prometheus.GaugeVec
 	up     *prometheus.GaugeVec
 	looks  *prometheus.CounterVec
+	took   *prometheus.HistogramVec
 	failed prometheus.Counter
 
 	mu     sync.Mutex
@@ -127,6 +128,7 @@ func New(o Options) (*Deadman, error) {
 	f := promauto.With(o.Registerer)
 	d.firing = f.NewGaugeVec(prometheus.GaugeOpts{Name: "muster_deadman_firing", Help: "Alerts of the dead-man that fire, by name."}, []string{"alertname"})
 	d.up = f.NewGaugeVec(prometheus.GaugeOpts{Name: "muster_deadman_regional_up", Help: "1 while the regional's live view answers the alerting role."}, []string{"regional"})
+	d.took = f.NewHistogramVec(prometheus.HistogramOpts{Name: "muster_deadman_look_duration_seconds", Help: "How long live views took to come, or were waited for in vain, by regional.", Buckets: []float64{.01, .03, .1, .3, 1, 3, 10}}, []string{"regional"})
 	d.looks = f.NewCounterVec(prometheus.CounterOpts{Name: "muster_deadman_looks_total", Help: "Looks at live views, by regional and result."}, []string{"regional", "result"})
 	d.failed = f.NewCounter(prometheus.CounterOpts{Name: "muster_deadman_send_failures_total", Help: "Sends that Alertmanager did not take; they are made again."})
 	if err := disk.MkdirAll(disk.OS{}, filepath.Dir(o.File), 0o700); err != nil {
@@ -189,6 +191,7 @@ func (d *Deadman) askRegionals(ctx context.Context) {
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, d.opts.Timeout)
 			defer cancel()
+			defer prometheus.NewTimer(d.took.WithLabelValues(r.Name)).ObserveDuration()
 			sites, err := d.ask(ctx, r)
 			answers[i] = answer{sites, err}
 		})

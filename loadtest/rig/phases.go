@@ -219,6 +219,10 @@ func (r *run) steady(ctx context.Context, _ *Phase) error {
 	if err != nil {
 		return err
 	}
+	alerting, err := r.c.metrics(ctx, "alerting")
+	if err != nil {
+		return err
+	}
 	age, err := r.c.forwardAge(ctx)
 	if err != nil {
 		return err
@@ -228,6 +232,9 @@ func (r *run) steady(ctx context.Context, _ *Phase) error {
 	r.row("forward queue's age at the end, s", age, "%.1f")
 	r.row("health tick, s", healthAfter.meanSince(health, "muster_health_tick_duration_seconds"), "%.2f")
 	r.row("health ticks missed", healthAfter.sum("muster_health_ticks_missed_total")-health.sum("muster_health_ticks_missed_total"), "%.0f")
+	r.row("live view, as the dead-man waits for it since the start, ms mean", 1000*alerting.meanSince(nil, "muster_deadman_look_duration_seconds"), "%.0f")
+	r.row("live views that did not come in time since the start", alerting.sum("muster_deadman_looks_total", "result", "error"), "%.0f")
+	r.row("live views that came", alerting.sum("muster_deadman_looks_total", "result", "ok"), "%.0f")
 	r.row("console: list of the first 1,000 sites, ms p50", ms(fleetload.Quantile(lists, 0.5)), "%.0f")
 	r.row("console: list of the first 1,000 sites, ms p99", ms(fleetload.Quantile(lists, 0.99)), "%.0f")
 	r.row("console: stream to a page, kB/s", float64(bytes.Load())/took/1000, "%.1f")
