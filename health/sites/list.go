@@ -90,7 +90,7 @@ func questionOf(q url.Values) (*question, *wire.Problem) {
 	}
 	if v := q.Get("cursor"); v != "" && len(errs) == 0 {
 		var c cursor
-		if wire.DecodeCursor(v, &c) != nil || c.Of != out.order.String() || !out.order.Valid(&c.At) {
+		if wire.DecodeCursor(v, &c) != nil || c.Of != out.order.String() || !out.order.Adopt(&c.At) {
 			bad("cursor", fmt.Errorf("it is none of this list; begin without one"))
 		}
 		out.after, out.asOf = &c.At, c.AsOf
@@ -150,8 +150,9 @@ type found struct {
 	links  []sitequery.Link // in the order of the table; nil: not known, or not asked for
 	page   wire.SitePage
 	each   func(i int, row *sitequery.Row)
-	keys   []position // of the page and what is behind it, sorted
-	cut    bool       // the first of keys, as many as the page needs, were sorted while the sites were looked through
+	key    sitequery.Key // of the site that is looked at
+	keys   []position    // of the page and what is behind it, sorted
+	cut    bool          // the first of keys, as many as the page needs, were sorted while the sites were looked through
 }
 
 type position struct {
@@ -183,18 +184,13 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, t *table, sc *wire
 	if q.csv {
 		return f.writeCSV(w, q)
 	}
-	f.page.NextCursor = f.rows(q, func(_ int, row *sitequery.Row) {
-		out := make(wire.SiteRow, len(q.columns)+2)
-		out["name"], out["tenant"] = row.Name, row.Tenant
-		for _, c := range q.columns {
-			out[c.Name()] = c.Value(row)
-		}
-		f.page.Sites = append(f.page.Sites, out)
-	})
+	rows := newRowWriter(q.columns)
+	f.page.NextCursor = f.rows(q, func(_ int, row *sitequery.Row) { rows.add(row) })
 	for _, c := range q.columns {
 		f.page.Columns = append(f.page.Columns, c.Name())
 	}
-	return s.writeJSON(w, r.URL.Path, &f.page)
+	body, err := rows.page(&f.page)
+	return s.write(w, r.URL.Path, body, err)
 }
 
 // rows calls with the sites of the page, each row for as long as the call takes, and
@@ -221,7 +217,7 @@ func (s *Server) find(r *http.Request, t *table, sc *wire.Scope, q *question, ea
 	if q.asOf.IsZero() {
 		q.asOf = t.view.AsOf.UTC()
 	}
-	f.page = wire.SitePage{AsOf: t.view.AsOf.UTC(), Counts: newCounts(), Sites: []wire.SiteRow{}, Notes: []string{}}
+	f.page = wire.SitePage{AsOf: t.view.AsOf.UTC(), Counts: newCounts(), Notes: []string{}}
 	if q.wantsAlerts() {
 		tenants := t.tenants(sc)
 		f.alerts = s.alerts.of(r.Context(), tenants)
@@ -333,15 +329,17 @@ func (f *found) find(q *question, sc *wire.Scope, pass func() error) error {
 
 // keep takes a row for the page, if it may have room for it.
 func (f *found) keep(q *question, row *sitequery.Row, i int) {
-	key := q.order.Key(row, q.asOf)
-	if q.after != nil && q.order.Compare(&key, q.after) <= 0 {
+	key := &f.key
+	q.order.Set(key, row, q.asOf)
+	if q.after != nil && q.order.Compare(key, q.after) <= 0 {
 		return
 	}
 	last := q.limit // of those that were sorted, the page and the one that says that there is another
-	if f.cut && q.order.Compare(&key, &f.keys[last].key) >= 0 {
+	if f.cut && q.order.Compare(key, &f.keys[last].key) >= 0 {
 		return
 	}
-	f.keys = append(f.keys, position{key, i})
+	f.keys = append(f.keys, position{*key, i})
+	*key = sitequery.Key{} // what it had is the page's now
 	if q.limit > 0 && len(f.keys) >= 4*(q.limit+1) {
 		f.sort(q)
 		f.keys, f.cut = f.keys[:last+1], true

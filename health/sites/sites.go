@@ -100,12 +100,18 @@ type table struct {
 
 // table makes the rows of a view once, however many ask.
 func (s *Server) table(v *engine.View) *table {
-	if t := s.last.Load(); t != nil && t.view == v {
-		return t
+	last := s.last.Load()
+	if last != nil && last.view == v {
+		return last
 	}
 	t := &table{v, make([]sitequery.Row, len(v.Sites))}
 	for i, x := range v.Sites {
 		t.rows[i] = rowOf(x)
+		if last != nil && i < len(last.rows) && last.view.Sites[i].Site == x.Site {
+			t.rows[i].Searched = last.rows[i].Searched
+		} else {
+			t.rows[i].Searched = sitequery.SearchedText(&t.rows[i])
+		}
 	}
 	s.last.Store(t)
 	return t
@@ -183,6 +189,11 @@ func (t *table) tenants(sc *wire.Scope) []string {
 
 func (s *Server) writeJSON(w http.ResponseWriter, path string, v any) *wire.Problem {
 	body, err := json.Marshal(v)
+	return s.write(w, path, body, err)
+}
+
+// write answers with JSON, or with why there is none.
+func (s *Server) write(w http.ResponseWriter, path string, body []byte, err error) *wire.Problem {
 	if err != nil {
 		s.log.Error("sites: an answer can't be encoded", "path", path, "err", err)
 		return wire.Failure(http.StatusInternalServerError, "the answer can't be encoded")

@@ -58,8 +58,12 @@ func (n anyOf) match(r *Row, now time.Time) bool {
 func (n none) match(r *Row, now time.Time) bool { return !n.node.match(r, now) }
 
 func (n freeText) match(r *Row, _ time.Time) bool {
+	lasting := r.Searched
+	if lasting == "" {
+		lasting = SearchedText(r)
+	}
 	has := func(s string) bool { return strings.Contains(strings.ToLower(s), string(n)) }
-	if has(r.Name) || has(r.Address) || r.Maintenance != nil && has(r.Maintenance.Reason) || slices.ContainsFunc(r.Alerts, has) {
+	if strings.Contains(lasting, string(n)) || r.Maintenance != nil && has(r.Maintenance.Reason) || slices.ContainsFunc(r.Alerts, has) {
 		return true
 	}
 	for i := range r.Reasons {
@@ -67,12 +71,21 @@ func (n freeText) match(r *Row, _ time.Time) bool {
 			return true
 		}
 	}
-	for _, v := range r.Labels { // not their keys, which say nothing of one site
-		if has(v) {
-			return true
-		}
-	}
 	return false
+}
+
+// between two texts: no text that is looked for has it, since it is not UTF-8.
+const between = "\xff"
+
+// SearchedText is what free text is looked for in of what stays the same for days: name, address and
+// the values of labels, in lower case. Their keys say nothing of one site.
+func SearchedText(r *Row) string {
+	var b strings.Builder
+	b.WriteString(strings.ToLower(r.Name) + between + strings.ToLower(r.Address))
+	for _, v := range r.Labels {
+		b.WriteString(between + strings.ToLower(v))
+	}
+	return b.String()
 }
 
 func (n strs) match(r *Row, _ time.Time) bool {
@@ -244,6 +257,40 @@ func steps(re string) int {
 	return len(prog.Inst)
 }
 
+// literalOf is a text that all have that match a regular expression, the longest that is seen at
+// once: to look for it is much cheaper. "" if there is none.
+func literalOf(re string) string {
+	tree, err := syntax.Parse(re, syntax.Perl)
+	if err != nil {
+		return "" // and it does not compile
+	}
+	return literal(tree)
+}
+
+func literal(re *syntax.Regexp) string {
+	switch re.Op {
+	case syntax.OpLiteral:
+		if re.Flags&syntax.FoldCase == 0 {
+			return string(re.Rune)
+		}
+	case syntax.OpCapture, syntax.OpPlus:
+		return literal(re.Sub[0])
+	case syntax.OpRepeat:
+		if re.Min > 0 {
+			return literal(re.Sub[0])
+		}
+	case syntax.OpConcat:
+		longest := ""
+		for _, sub := range re.Sub {
+			if l := literal(sub); len(l) > len(longest) {
+				longest = l
+			}
+		}
+		return longest
+	}
+	return ""
+}
+
 func (p *parser) string(name token, c Column, op string, v token) (node, *Error) {
 	want := v.text
 	switch {
@@ -258,7 +305,8 @@ func (p *parser) string(name token, c Column, op string, v token) (node, *Error)
 		if p.steps += steps(want); p.steps > maxSteps {
 			return nil, p.wrong(v, "the regular expressions of the query take %d steps a character, written out, want at most %d: repeat less", p.steps, maxSteps)
 		}
-		return strs{c, re.MatchString}, nil
+		always := literalOf(want)
+		return strs{c, func(s string) bool { return strings.Contains(s, always) && re.MatchString(s) }}, nil
 	case op == "~":
 		want = strings.ToLower(want)
 		return strs{c, func(s string) bool { return strings.Contains(strings.ToLower(s), want) }}, nil
@@ -266,7 +314,8 @@ func (p *parser) string(name token, c Column, op string, v token) (node, *Error)
 		if want == "" {
 			return nil, p.wrong(v, "want a version behind %s%s, such as %s", name.text, op, c.field.Example)
 		}
-		return strs{c, func(s string) bool { return s != "" && ordered(op, compareVersions(s, want)) }}, nil
+		rank := versionRank(want)
+		return strs{c, func(s string) bool { return s != "" && ordered(op, strings.Compare(versionRank(s), rank)) }}, nil
 	case op != "=":
 		return nil, p.operator(name, v, op, "=, !=, ~, !~ or in; it is text")
 	case v.kind == tokenWord && strings.Contains(want, "*"):
@@ -278,7 +327,8 @@ func (p *parser) string(name token, c Column, op string, v token) (node, *Error)
 	case c.field.Name == "virtualSite" && want != "":
 		return strs{c, func(s string) bool { return s == want || s[strings.LastIndexByte(s, '/')+1:] == want }}, nil
 	case c.field.Kind == Version && v.kind != tokenQuoted:
-		return strs{c, func(s string) bool { return s == want || s != "" && want != "" && compareVersions(s, want) == 0 }}, nil
+		rank := versionRank(want)
+		return strs{c, func(s string) bool { return s == want || s != "" && want != "" && versionRank(s) == rank }}, nil
 	}
 	return strs{c, func(s string) bool { return s == want }}, nil
 }

@@ -2,6 +2,7 @@ package sitequery
 
 import (
 	"cmp"
+	"encoding/binary"
 	"fmt"
 	"math"
 	"strings"
@@ -15,12 +16,15 @@ const maxOrder = 3
 // cursor stays short.
 const maxKey = 64
 
-// Order is what sites are sorted by; names and tenants decide between equals.
+// Order is what sites are sorted by; names and tenants decide between equals. It is of one
+// goroutine.
 type Order []orderColumn
 
 type orderColumn struct {
 	Column
 	down bool
+	// ranks of the versions that were met, of a Version: a fleet has few.
+	ranks map[string]string
 }
 
 // ParseOrder reads columns separated by commas, each with a - before it for the largest
@@ -36,7 +40,7 @@ func ParseOrder(text string) (Order, error) {
 		if err != nil {
 			return nil, err
 		}
-		if out = append(out, orderColumn{c, down}); len(out) > maxOrder {
+		if out = append(out, orderColumn{c, down, map[string]string{}}); len(out) > maxOrder {
 			return nil, fmt.Errorf("want at most %d columns to sort by", maxOrder)
 		}
 	}
@@ -76,18 +80,38 @@ type KeyPart struct {
 	Unknown bool    `json:"u,omitempty"`
 	Number  float64 `json:"v,omitempty"`
 	Text    string  `json:"s,omitempty"`
+	rank    string  // of a Version's text
 }
 
 // Key of a site.
 func (o Order) Key(r *Row, asOf time.Time) Key {
-	k := Key{Name: r.Name, Tenant: r.Tenant}
-	if len(o) > 0 {
-		k.Parts = make([]KeyPart, len(o))
-		for i := range o {
-			k.Parts[i] = o[i].part(r, asOf)
-		}
-	}
+	var k Key
+	o.Set(&k, r, asOf)
 	return k
+}
+
+// Set makes k the key of a site, with the memory that it has.
+func (o Order) Set(k *Key, r *Row, asOf time.Time) {
+	k.Name, k.Tenant = r.Name, r.Tenant
+	if len(k.Parts) != len(o) {
+		k.Parts = make([]KeyPart, len(o))
+	}
+	for i := range o {
+		k.Parts[i] = o[i].part(r, asOf)
+		o[i].setRank(&k.Parts[i])
+	}
+}
+
+func (c *orderColumn) setRank(p *KeyPart) {
+	if c.field.Kind != Version {
+		return
+	}
+	rank, ok := c.ranks[p.Text]
+	if !ok {
+		rank = versionRank(p.Text)
+		c.ranks[p.Text] = rank
+	}
+	p.rank = rank
 }
 
 // recently is how long ago a site may have been heard of and counts as heard of now: who is there is heard
@@ -118,7 +142,7 @@ func (c Column) part(r *Row, asOf time.Time) (p KeyPart) {
 	case Choice:
 		p.Number = float64(choiceIndex(c.field, c.field.text(r, c.key)))
 	case List:
-		c.field.list(r, func(s string) bool { p.Text = s; return false })
+		p.Text = c.first(r)
 		p.Unknown = p.Text == ""
 	default:
 		p.Text = c.field.text(r, c.key)
@@ -126,6 +150,12 @@ func (c Column) part(r *Row, asOf time.Time) (p KeyPart) {
 	}
 	p.Text = short(p.Text)
 	return p
+}
+
+// first of a list; what a closure has in hand goes to the heap, so it is not part's.
+func (c Column) first(r *Row) (text string) {
+	c.field.list(r, func(s string) bool { text = s; return false })
+	return text
 }
 
 func short(s string) string {
@@ -155,15 +185,18 @@ func choiceIndex(f *Field, value string) int {
 	return len(f.Values)
 }
 
-// Valid tells whether a key is of this order; one that came from outside may not be.
-func (o Order) Valid(k *Key) bool {
+// Adopt makes a key that came from outside fit to be compared. It returns false if it is
+// none of this order.
+func (o Order) Adopt(k *Key) bool {
 	if len(k.Parts) != len(o) || k.Name == "" {
 		return false
 	}
-	for _, p := range k.Parts {
+	for i := range k.Parts {
+		p := &k.Parts[i]
 		if math.IsNaN(p.Number) || math.IsInf(p.Number, 0) {
 			return false
 		}
+		o[i].setRank(p)
 	}
 	return true
 }
@@ -180,10 +213,7 @@ func (o Order) Compare(a, b *Key) int {
 		}
 		n := cmp.Compare(x.Number, y.Number)
 		if n == 0 {
-			n = strings.Compare(x.Text, y.Text)
-			if n != 0 && o[i].field.Kind == Version { // a fleet has few
-				n = cmp.Or(compareVersions(x.Text, y.Text), n)
-			}
+			n = cmp.Or(strings.Compare(x.rank, y.rank), strings.Compare(x.Text, y.Text))
 		}
 		if n != 0 {
 			if o[i].down {
@@ -195,25 +225,41 @@ func (o Order) Compare(a, b *Key) int {
 	return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Tenant, b.Tenant))
 }
 
-// compareVersions compares by the numbers in versions, as people do: 1.10 is after 1.9,
-// 1.4.0-rc.1 before 1.4.0, and a v before the first number and what stands behind a + don't
-// count. What has no numbers is compared as text.
-func compareVersions(a, b string) int {
-	a, b = plainVersion(a), plainVersion(b)
-	mainA, preA, _ := strings.Cut(a, "-")
-	mainB, preB, _ := strings.Cut(b, "-")
-	if n := compareRuns(noZeros(mainA), noZeros(mainB)); n != 0 {
-		return n
+// What a rank is made of. At the same place digits come before text, and the end before both;
+// a version that is out comes after those before it.
+const (
+	rankEnd = iota
+	rankDigits
+	rankText
+	rankOut
+)
+
+// versionRank is a text whose order as bytes is that of the version among versions, by the
+// numbers in them, as people do it: 1.10 is after 1.9, 1.4.0-rc.1 before 1.4.0, and a v before
+// the first number and what stands behind a + don't count. What has no numbers is text.
+func versionRank(s string) string {
+	main, pre, _ := strings.Cut(plainVersion(s), "-")
+	out := append(appendRuns(make([]byte, 0, 2*len(s)+8), noZeros(main)), rankEnd)
+	if pre == "" {
+		return string(append(out, rankOut))
 	}
-	switch {
-	case preA == preB:
-		return 0
-	case preA == "":
-		return 1
-	case preB == "":
-		return -1
+	return string(appendRuns(out, pre))
+}
+
+// appendRuns appends each run of digits, which are a number, and of anything else, which is
+// text. The longer number is the larger one, once it has no zeros before it.
+func appendRuns(out []byte, s string) []byte {
+	for s != "" {
+		var x string
+		if x, s = run(s); !digits(x) {
+			out = append(append(out, rankText), x...)
+			continue
+		}
+		x = strings.TrimLeft(x, "0")
+		out = binary.BigEndian.AppendUint32(append(out, rankDigits), uint32(len(x)))
+		out = append(out, x...)
 	}
-	return compareRuns(preA, preB)
+	return out
 }
 
 func plainVersion(s string) string {
@@ -233,32 +279,6 @@ func noZeros(s string) string {
 		}
 		s = short
 	}
-}
-
-// compareRuns compares runs of digits as numbers and everything between them as text;
-// numbers come before text, and the end before both.
-func compareRuns(a, b string) int {
-	for a != "" || b != "" {
-		var x, y string
-		x, a = run(a)
-		y, b = run(b)
-		n := 0
-		switch {
-		case digits(x) && digits(y):
-			x, y = strings.TrimLeft(x, "0"), strings.TrimLeft(y, "0")
-			n = cmp.Or(cmp.Compare(len(x), len(y)), strings.Compare(x, y))
-		case digits(x) && y != "":
-			n = -1
-		case digits(y) && x != "":
-			n = 1
-		default:
-			n = strings.Compare(x, y)
-		}
-		if n != 0 {
-			return n
-		}
-	}
-	return 0
 }
 
 func digits(s string) bool { return s != "" && s[0] >= '0' && s[0] <= '9' }

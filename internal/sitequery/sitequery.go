@@ -54,6 +54,8 @@ type Row struct {
 	// while nobody could be asked.
 	Alerts      []string
 	AlertsKnown bool
+	// Searched is its SearchedText, kept by who is asked often; "": it is made for each query.
+	Searched string
 	// Link is what its link to the regional is like; nil: nobody could be asked.
 	Link *Link
 }
