@@ -82,6 +82,7 @@ var kinds = []kind{
 	{"RegistrationToken", func() client.Object { return &v1alpha1.RegistrationToken{} }, tellEdit},
 	{"CollectionPolicy", func() client.Object { return &v1alpha1.CollectionPolicy{} }, tellEdit},
 	{"HealthPolicy", func() client.Object { return &v1alpha1.HealthPolicy{} }, tellEdit},
+	{"SoftwarePolicy", func() client.Object { return &v1alpha1.SoftwarePolicy{} }, tellEdit},
 	{"AlertRules", func() client.Object { return &v1alpha1.AlertRules{} }, tellEdit},
 	{"LogRules", func() client.Object { return &v1alpha1.LogRules{} }, tellEdit},
 	{"AlertRoute", func() client.Object { return &v1alpha1.AlertRoute{} }, tellEdit},
@@ -94,7 +95,7 @@ var kinds = []kind{
 	{"AdvertisePolicy", func() client.Object { return &v1alpha1.AdvertisePolicy{} }, tellEdit},
 }
 
-// New reads what was told.
+// New reads what was told, and has the timeline show edits of policies with the sites that they select.
 func New(o Options) (*Chronicle, error) {
 	if o.Cache == nil || o.Timeline == nil || o.Fleet == nil || o.TenantOf == nil || o.Logger == nil {
 		return nil, errors.New("chronicle: Cache, Timeline, Fleet, TenantOf and Logger must be set")
@@ -106,7 +107,9 @@ func New(o Options) (*Chronicle, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Chronicle{o: o, told: told, wake: make(chan struct{}, 1), dirty: map[objectKey]client.Object{}}, nil
+	c := &Chronicle{o: o, told: told, wake: make(chan struct{}, 1), dirty: map[objectKey]client.Object{}}
+	o.Timeline.Relate(c.policiesOf)
+	return c, nil
 }
 
 // gather is how long changes are gathered: one transaction serves all of them.
@@ -271,6 +274,21 @@ func (c *Chronicle) virtualSites(tenant, site string) []string {
 		return s.Sites[i].VirtualSites
 	}
 	return nil
+}
+
+// policiesOf are the policies that select a site now, as events name their objects.
+func (c *Chronicle) policiesOf(tenant, site string) []string {
+	s := c.o.Fleet()
+	if s == nil {
+		return nil
+	}
+	var out []string
+	if i := s.Find(tenant, site); i >= 0 {
+		for _, p := range s.Sites[i].Policies {
+			out = append(out, p.Kind+"/"+p.Name)
+		}
+	}
+	return out
 }
 
 // changedBy is who changed the spec last; "": Muster did, or nobody knows.

@@ -29,6 +29,8 @@ type rig struct {
 	store *timeline.Store
 	now   time.Time
 	edits []string
+	// selecting are the policies that select paris, of each kind one of the name.
+	selecting []*inventory.Policy
 }
 
 func newRig(t *testing.T) *rig {
@@ -51,8 +53,10 @@ func (r *rig) start() {
 	}
 	s := r.store
 	r.t.Cleanup(func() { _ = s.Close() })
-	fleetNow := inventory.NewSnapshot(1, []*inventory.Site{{ID: fleet.SiteID{Tenant: "acme", Name: "paris"}, Phase: fleet.PhaseOnline, VirtualSites: []string{"shared/eu"}}}, nil, nil)
-	r.Chronicle, err = New(Options{Cache: struct{ cache.Cache }{}, Timeline: r.store, Fleet: func() *inventory.Snapshot { return fleetNow }, Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return r.now },
+	fleetNow := func() *inventory.Snapshot {
+		return inventory.NewSnapshot(1, []*inventory.Site{{ID: fleet.SiteID{Tenant: "acme", Name: "paris"}, Phase: fleet.PhaseOnline, VirtualSites: []string{"shared/eu"}, Policies: r.selecting}}, nil, nil)
+	}
+	r.Chronicle, err = New(Options{Cache: struct{ cache.Cache }{}, Timeline: r.store, Fleet: fleetNow, Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return r.now },
 		Edited:   func(o client.Object, text string) { r.edits = append(r.edits, o.GetName()+": "+text) },
 		TenantOf: func(ns string) string { tenant, _, _ := strings.Cut(ns, "-"); return tenant }})
 	if err != nil {
@@ -68,9 +72,9 @@ func (r *rig) see(kind string, o client.Object, deleted bool) {
 }
 
 // told are the events, the oldest first: KIND BY AFTER TEXT.
-func (r *rig) told() []string {
+func (r *rig) told(site ...string) []string {
 	r.t.Helper()
-	events, _, err := r.store.Page(r.t.Context(), timeline.Query{Tenants: []string{"acme"}, Limit: 1000})
+	events, _, err := r.store.Page(r.t.Context(), timeline.Query{Tenants: []string{"acme"}, Sites: site, Limit: 1000})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -159,6 +163,38 @@ func TestEdits(t *testing.T) {
 		"policy||deleted|VirtualSite shared/eu was deleted|shared/eu")
 	if want := []string{"eu: VirtualSite shared/eu was edited: description (ben)"}; !slices.Equal(r.edits, want) {
 		t.Errorf("events on objects: %q, want %q", r.edits, want)
+	}
+}
+
+// Who edits a policy of any kind is told of in the timeline of a site while the policy selects it.
+func TestEditsOfASitesPolicies(t *testing.T) {
+	for _, k := range []inventory.PolicyKind{inventory.HealthPolicies(), inventory.CollectionPolicies(), inventory.SoftwarePolicies(), inventory.HostConfigurations()} {
+		r := newRig(t)
+		for _, name := range []string{"strict", "other"} {
+			for generation := range int64(2) {
+				o := k.Object()
+				o.SetNamespace("acme-system")
+				o.SetName(name)
+				o.SetUID(types.UID(name))
+				o.SetGeneration(1 + generation)
+				o.SetCreationTimestamp(metav1.Time{Time: begin})
+				o.SetAnnotations(map[string]string{v1alpha1.AnnotationChangedBy: "anna"})
+				selector, _ := k.Spec(o)
+				selector.MatchLabels = map[string]string{"tier": []string{"gold", "silver"}[generation]}
+				r.see(k.Kind, o, false)
+			}
+		}
+		if got := r.told("paris"); len(got) > 0 {
+			t.Errorf("%s: told with a site that no policy selects: %q", k.Kind, got)
+		}
+		r.selecting = []*inventory.Policy{{Kind: k.Kind, Tenant: "acme", Name: "strict"}}
+		want := []string{"policy|anna|created|" + k.Kind + " strict was created|", "policy|anna|edited|" + k.Kind + " strict was edited: siteSelector|"}
+		if got := r.told("paris"); !slices.Equal(got, want) {
+			t.Errorf("%q\nwant %q", got, want)
+		}
+		if got := r.told("rome"); len(got) > 0 {
+			t.Errorf("%s: told with another site: %q", k.Kind, got)
+		}
 	}
 }
 

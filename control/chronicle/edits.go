@@ -78,7 +78,7 @@ func (c *Chronicle) edit(id identity, o client.Object, what, text string) wire.T
 		if o != nil {
 			e.Link = "/virtual-sites/" + e.Namespace + "/" + id.name + "?tenant=" + id.tenant
 		}
-	case "HealthPolicy", "CollectionPolicy":
+	case "HealthPolicy", "CollectionPolicy", "SoftwarePolicy":
 		e.Link = "/policies?tenant=" + id.tenant
 	case "AlertRules", "LogRules", "AlertRoute":
 		e.Link = "/alerts?tenant=" + id.tenant

@@ -35,7 +35,7 @@ func TestNamesOfAQueryAreBounded(t *testing.T) {
 	}
 	q.Sites = nil
 	if err := s.db.View(func(tx *bolt.Tx) error {
-		rows, err := open(tx.Bucket(bucketTenants), q)
+		rows, err := s.open(tx.Bucket(bucketTenants), q)
 		if len(rows) != 1 {
 			t.Errorf("%d walks", len(rows))
 		}

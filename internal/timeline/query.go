@@ -49,7 +49,7 @@ func (s *Store) Page(ctx context.Context, q Query) (events []wire.TimelineEvent,
 	defer turn.End()
 	events = []wire.TimelineEvent{}
 	err = s.db.View(func(tx *bolt.Tx) error {
-		rows, err := open(tx.Bucket(bucketTenants), &q)
+		rows, err := s.open(tx.Bucket(bucketTenants), &q)
 		if err != nil {
 			return err
 		}
@@ -66,7 +66,7 @@ func (s *Store) Page(ctx context.Context, q Query) (events []wire.TimelineEvent,
 				if last := len(events) - 1; last < 0 || events[last].ID != k.String() || events[last].Tenant != tenant {
 					e, err := decode(k, r.events.Get(k[:]))
 					// What can't be read, of another version perhaps, hides nothing else.
-					if err == nil && q.wants(&e) {
+					if err == nil && q.wants(&e, r.related) {
 						if more = len(events) == q.Limit; more {
 							return nil
 						}
@@ -98,8 +98,8 @@ func (q *Query) class() turns.Class {
 }
 
 // wants compares names, of which the index has digests only.
-func (q *Query) wants(e *wire.TimelineEvent) bool {
-	if len(q.Sites) > 0 && !slices.Contains(q.Sites, e.Site) {
+func (q *Query) wants(e *wire.TimelineEvent, related []string) bool {
+	if len(q.Sites) > 0 && !slices.Contains(q.Sites, e.Site) && !(ofTenant(e) && slices.Contains(related, e.Object)) {
 		return false
 	}
 	return len(q.VirtualSites) == 0 || slices.ContainsFunc(q.VirtualSites, func(v string) bool { return slices.Contains(e.VirtualSites, v) })
@@ -118,18 +118,34 @@ func kindSet(kinds []string) (*[256]bool, error) {
 	return &set, nil
 }
 
-// row walks backwards over the keys of one tenant, one site or one virtual site.
+// row walks backwards over the keys of one tenant, one site, one virtual site or one object.
 type row struct {
-	tenant string
-	events *bolt.Bucket
-	c      *bolt.Cursor
-	prefix []byte
-	from   uint64
-	key    key
+	tenant  string
+	related []string // objects of the tenant whose edits belong to the sites that are asked for
+	events  *bolt.Bucket
+	c       *bolt.Cursor
+	prefix  []byte
+	from    uint64
+	key     key
+}
+
+// relatedTo are the objects whose edits belong to some of the sites, each once.
+func (s *Store) relatedTo(tenant string, sites []string) []string {
+	f := s.related.Load()
+	if f == nil {
+		return nil
+	}
+	var out []string
+	for _, site := range sites {
+		out = append(out, (*f)(tenant, site)...)
+	}
+	slices.Sort(out)
+	out = slices.Compact(out)
+	return out[:min(len(out), maxNames)]
 }
 
 // open has a row for everything that is asked for, each at its newest event.
-func open(tenants *bolt.Bucket, q *Query) (rows, error) {
+func (s *Store) open(tenants *bolt.Bucket, q *Query) (rows, error) {
 	names := q.Tenants
 	if q.AllTenants {
 		names = nil
@@ -147,8 +163,9 @@ func open(tenants *bolt.Bucket, q *Query) (rows, error) {
 		if events == nil || index == nil {
 			continue
 		}
+		related := s.relatedTo(name, q.Sites)
 		add := func(c *bolt.Cursor, prefix []byte) {
-			r := &row{tenant: name, events: events, c: c, prefix: prefix}
+			r := &row{tenant: name, related: related, events: events, c: c, prefix: prefix}
 			if !q.From.IsZero() {
 				r.from = uint64(max(q.From.UnixNano(), 0))
 			}
@@ -160,6 +177,9 @@ func open(tenants *bolt.Bucket, q *Query) (rows, error) {
 		case len(q.Sites) > 0:
 			for _, x := range q.Sites {
 				add(index.Cursor(), indexKey('s', x))
+			}
+			for _, x := range related {
+				add(index.Cursor(), indexKey('o', x))
 			}
 		case len(q.VirtualSites) > 0:
 			for _, x := range q.VirtualSites {

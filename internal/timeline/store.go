@@ -20,6 +20,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -60,6 +61,7 @@ type Store struct {
 	limits  *limits
 	// What pages of one tenant take another has its part of: this process does more.
 	processors *turns.Processors
+	related    atomic.Pointer[func(tenant, site string) []string]
 
 	mu   sync.Mutex
 	uses map[string]use // by tenant, as committed
@@ -69,7 +71,7 @@ type Store struct {
 type use struct{ events, bytes int64 }
 
 // Buckets. A tenant's is below tenants, and has three of its own: events by key, index by
-// site or virtual site and key, and its use under a key.
+// site, virtual site or object and key, and its use under a key.
 var (
 	bucketTenants = []byte("tenants")
 	bucketTracked = []byte("tracked")
@@ -161,6 +163,11 @@ func Open(o Options) (*Store, error) {
 	return s, nil
 }
 
+// Relate has pages of a site show edits of objects as well, of KIND/NAME each, such as the policies
+// that select it. It is one event, whether it concerns one site or all, so it is found when a page is
+// made, by what is related then. f must be safe for concurrent use.
+func (s *Store) Relate(f func(tenant, site string) []string) { s.related.Store(&f) }
+
 // Copy writes the file as it is at one moment, while others go on writing to it.
 func (s *Store) Copy(w io.Writer) error {
 	return s.db.View(func(tx *bolt.Tx) error {
@@ -210,7 +217,16 @@ func indexed(e *wire.TimelineEvent) [][]byte {
 	for _, v := range e.VirtualSites {
 		out = append(out, indexKey('v', v))
 	}
+	if ofTenant(e) {
+		out = append(out, indexKey('o', e.Object))
+	}
 	return out
+}
+
+// ofTenant tells of an edit of an object that stands for a whole tenant, as policies do, and so may be
+// related to sites.
+func ofTenant(e *wire.TimelineEvent) bool {
+	return e.Kind == wire.EventPolicy && e.Site == "" && e.Namespace == "" && e.Object != ""
 }
 
 const prefixBytes = 8

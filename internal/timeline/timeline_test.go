@@ -2,6 +2,7 @@ package timeline
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -12,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	bolt "go.etcd.io/bbolt"
 
 	"muster.dev/muster/internal/wire"
 )
@@ -121,6 +124,65 @@ func TestPagesAndFilters(t *testing.T) {
 		if got := ask(t, s, c.tenants, c.query); texts(got) != texts(want) {
 			t.Errorf("%s as %s:\n%s\nwant\n%s", c.query, c.tenants, texts(got), texts(want))
 		}
+	}
+}
+
+// An edit of a policy is one event, and stands in the timeline of each site that the policy selects:
+// of no other, and of no other tenant's.
+func TestEditsOfWhatIsRelated(t *testing.T) {
+	s := openAt(t, filepath.Join(t.TempDir(), "timeline.db"))
+	edit := func(tenant, namespace, object string, after time.Duration) wire.TimelineEvent {
+		e := event(tenant, "", wire.EventPolicy, after)
+		e.Namespace, e.Object, e.Text = namespace, object, object+" was edited"
+		return e
+	}
+	paris, strict, loose := event("acme", "paris", wire.EventColour, 2*time.Minute), edit("acme", "", "HealthPolicy/strict", time.Minute), edit("acme", "", "HealthPolicy/loose", 3*time.Minute)
+	theirs, app, rome := edit("rival", "", "HealthPolicy/strict", 4*time.Minute), edit("acme", "shop", "HealthPolicy/strict", 5*time.Minute), event("acme", "rome", wire.EventColour, 6*time.Minute)
+	add(t, s, paris, strict, loose, theirs, app, rome)
+	same := func(query string, want ...wire.TimelineEvent) {
+		t.Helper()
+		for _, limit := range []string{"1", "100"} {
+			if got := ask(t, s, "*", query+"&limit="+limit); texts(got) != texts(want) {
+				t.Errorf("%s:\n%s\nwant\n%s", query, texts(got), texts(want))
+			}
+		}
+	}
+	same("site=paris", paris)
+	s.Relate(func(tenant, site string) []string {
+		return map[string][]string{"acme/paris": {"HealthPolicy/strict"}, "acme/rome": {"HealthPolicy/strict", "HealthPolicy/loose"}}[tenant+"/"+site]
+	})
+	same("site=paris", paris, strict)
+	same("site=rome", rome, loose, strict)
+	same("site=paris,rome", rome, loose, paris, strict)
+	same("site=paris&kind=policy", strict)
+	same("site=oslo")
+	same("site=paris&virtualSite=shared/eu")
+	same("", rome, app, theirs, loose, paris, strict)
+}
+
+// Edits of a time when they were not found by their objects go, and are counted, as they came.
+func TestEditsThatAreNotIndexedGoAsTheyCame(t *testing.T) {
+	s := openAt(t, filepath.Join(t.TempDir(), "timeline.db"))
+	left := event("acme", "paris", wire.EventColour, 23*time.Hour)
+	add(t, s, left)
+	want := s.uses["acme"]
+	old := event("acme", "", wire.EventPolicy, -80*24*time.Hour)
+	old.Object = "HealthPolicy/strict"
+	add(t, s, old)
+	if err := s.db.Update(func(tx *bolt.Tx) error {
+		b, k := tx.Bucket(bucketTenants).Bucket([]byte("acme")), keyOf(&old)
+		u := useOf(b)
+		u.bytes -= prefixBytes + keyBytes
+		return errors.Join(b.Bucket(bucketIndex).Delete(append(indexKey('o', old.Object), k[:]...)), b.Put(keyUse, u.encode()))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	s.opts.Age = 30 * 24 * time.Hour
+	if err := s.Prune(); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.uses["acme"]; got != want {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }
 

@@ -221,7 +221,11 @@ func (s *Store) trim(b *bolt.Bucket, u *use, oldest time.Time) (full int, err er
 		u.bytes -= int64(keyBytes + len(v))
 		if e, err := decode(key(k), v); err == nil {
 			for _, prefix := range indexed(&e) {
-				if err := index.Delete(append(prefix[:prefixBytes:prefixBytes], k...)); err != nil {
+				at := append(prefix[:prefixBytes:prefixBytes], k...)
+				if index.Get(at) == nil { // of a time when objects were not indexed
+					continue
+				}
+				if err := index.Delete(at); err != nil {
 					return full, err
 				}
 				u.bytes -= prefixBytes + keyBytes

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -27,7 +28,7 @@ import (
 func describeCmd(g *Globals) *cobra.Command {
 	cmd := &cobra.Command{Use: "describe site|tenant", Short: "Show all about one thing", Example: "  muster describe site paris-07\n  muster describe tenant acme"}
 	site := &cobra.Command{
-		Use: "site NAME", Short: "One site: health with its reasons, alerts, versions, labels, conditions, events",
+		Use: "site NAME", Short: "One site: health with its reasons, alerts, versions, labels, conditions, events, edits of its policies",
 		Long: `All about one site. What it is comes from the Kubernetes API; scores, reasons with the
 points that each costs, and alerts come from the console, as on the site's page.`,
 		Example: "  muster describe site paris-07\n  muster describe site paris-07 -o json",
@@ -75,47 +76,66 @@ type siteNow struct {
 	Health *healthapi.SiteDetail `json:"health,omitempty"`
 	Alerts *wire.AlertList       `json:"alerts,omitempty"`
 	Events *[]corev1.Event       `json:"events,omitempty"` // the newest first
+	// Edits are those of the policies that select it, the newest first.
+	Edits *[]wire.TimelineEvent `json:"edits,omitempty"`
 	// Missing says what could not be read, and why.
 	Missing []string `json:"missing,omitempty"`
 }
 
-// maxEvents is how many of a site's newest events are shown.
-const maxEvents = 10
+// maxEvents and maxEdits are how many of a site's newest events, and of the edits of its policies, are shown.
+const maxEvents, maxEdits = 10, 5
 
 // siteNow asks everybody who knows of a site; who does not answer is named.
 func (g *Globals) siteNow(ctx context.Context, c client.Client, tenant string, s *v1alpha1.Site) *siteNow {
 	now := &siteNow{Site: s}
-	missing := func(what string, err error) { now.Missing = append(now.Missing, what+": "+printable(err.Error())) }
-	a, err := g.api()
-	if err != nil {
-		missing("scores and alerts", err)
+	if a, err := g.api(); err != nil {
+		now.missing("scores, alerts and edits", err)
 	} else {
-		q := url.Values{"tenant": {tenant}}
-		detail := &healthapi.SiteDetail{}
-		if err := a.get(ctx, "/api/v1/health/sites/"+url.PathEscape(s.Name), q, detail); err != nil {
-			missing("scores", err)
-		} else {
-			now.Health = detail
-		}
-		q.Set("site", s.Name)
-		q.Set("limit", "1000")
-		alerts := &wire.AlertList{}
-		if err := a.get(ctx, "/api/v1/alerts", q, alerts); err != nil {
-			missing("alerts", err)
-		} else {
-			now.Alerts = alerts
-		}
+		now.askConsole(ctx, a, tenant)
 	}
 	var events corev1.EventList
-	err = c.List(ctx, &events, client.InNamespace(s.Namespace), client.MatchingFieldsSelector{Selector: fields.Set{"involvedObject.kind": "Site", "involvedObject.name": s.Name}.AsSelector()})
+	err := c.List(ctx, &events, client.InNamespace(s.Namespace), client.MatchingFieldsSelector{Selector: fields.Set{"involvedObject.kind": "Site", "involvedObject.name": s.Name}.AsSelector()})
 	if err != nil {
-		missing("events", err)
+		now.missing("events", err)
 		return now
 	}
 	slices.SortFunc(events.Items, func(a, b corev1.Event) int { return eventTime(&b).Compare(eventTime(&a).Time) })
 	events.Items = events.Items[:min(len(events.Items), maxEvents)]
 	now.Events = &events.Items
 	return now
+}
+
+func (now *siteNow) missing(what string, err error) {
+	now.Missing = append(now.Missing, what+": "+printable(err.Error()))
+}
+
+// askConsole asks for what the API server does not have.
+func (now *siteNow) askConsole(ctx context.Context, a *api, tenant string) {
+	name := now.Site.Name
+	detail := &healthapi.SiteDetail{}
+	if err := a.get(ctx, "/api/v1/health/sites/"+url.PathEscape(name), url.Values{"tenant": {tenant}}, detail); err != nil {
+		now.missing("scores", err)
+	} else {
+		now.Health = detail
+	}
+	alerts := &wire.AlertList{}
+	if err := a.get(ctx, "/api/v1/alerts", url.Values{"tenant": {tenant}, "site": {name}, "limit": {"1000"}}, alerts); err != nil {
+		now.missing("alerts", err)
+	} else {
+		now.Alerts = alerts
+	}
+	var page wire.TimelinePage
+	err := a.get(ctx, wire.TimelinePath, url.Values{"tenant": {tenant}, "site": {name}, "kind": {wire.EventPolicy}, "limit": {strconv.Itoa(maxEdits)}}, &page)
+	for _, m := range page.Missing {
+		if slices.Contains(m.Kinds, wire.EventPolicy) {
+			err = fmt.Errorf("%s did not answer", m.Role)
+		}
+	}
+	if err != nil {
+		now.missing("edits of its policies", err)
+	} else {
+		now.Edits = &page.Events
+	}
 }
 
 // eventTime is when an event happened last.
@@ -221,7 +241,7 @@ func scoreText[T int32 | float64](score *T) string {
 	return fmt.Sprintf("%.0f", float64(*score))
 }
 
-// describeNow prints what changes from minute to minute: reasons, alerts, events.
+// describeNow prints what changes from minute to minute: reasons, alerts, events, edits.
 func describeNow(w io.Writer, now *siteNow) {
 	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	list := func(title string, n int, row func(int) []string) {
@@ -258,6 +278,12 @@ func describeNow(w io.Writer, now *siteNow) {
 		list("Events", len(*e), func(i int) []string {
 			x := (*e)[i]
 			return []string{age(eventTime(&x)) + " ago", x.Type, x.Reason, x.Message}
+		})
+	}
+	if e := now.Edits; e != nil {
+		list("Edits of its policies", len(*e), func(i int) []string {
+			x := (*e)[i]
+			return []string{age(&metav1.Time{Time: x.Time}) + " ago", orDash(x.By), x.Text}
 		})
 	}
 	for _, m := range now.Missing {

@@ -3,6 +3,9 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"strings"
 	"testing"
@@ -62,4 +65,38 @@ func TestDescribeSite(t *testing.T) {
 	// Without the console the object's own words are left.
 	now.Health, site.Status.Health = nil, &v1alpha1.SiteHealth{Colour: "red", Reason: "1 node is not ready"}
 	want(describe(), `Health: +red, score unknown, for .*`, `Reason: +1 node is not ready`, `Last seen: +4m.* ago, regional eu-1`)
+}
+
+// A policy that selects the site has its edits told with the site, who made them, and who does not know of them is named.
+func TestDescribeSiteTellsOfItsPolicies(t *testing.T) {
+	answer := `{"events":[{"id":"1","time":"` + time.Now().Add(-3*time.Hour).Format(time.RFC3339) + `","kind":"policy","tenant":"acme","object":"HealthPolicy/strict","by":"an\u001bna","text":"HealthPolicy strict was edited: signals"}]}`
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != wire.TimelinePath {
+			_, _ = io.WriteString(w, `{}`)
+			return
+		}
+		if want := "kind=policy&limit=5&site=paris&tenant=acme"; r.URL.RawQuery != want {
+			t.Errorf("asked %s, want %s", r.URL.RawQuery, want)
+		}
+		_, _ = io.WriteString(w, answer)
+	}))
+	defer srv.Close()
+	describe := func() string {
+		now := &siteNow{Site: &v1alpha1.Site{ObjectMeta: metav1.ObjectMeta{Name: "paris"}}}
+		now.askConsole(t.Context(), &api{base: srv.URL, http: srv.Client()}, "acme")
+		var out bytes.Buffer
+		describeSite(&out, "acme", now, nil)
+		return out.String()
+	}
+	if text := describe(); !regexp.MustCompile(`(?m)^Edits of its policies:\n  3h ago +an.na +HealthPolicy strict was edited: signals$`).MatchString(text) || strings.Contains(text, "\x1b") || strings.Contains(text, "Not known") {
+		t.Errorf("%q", text)
+	}
+	answer = `{"events":[]}`
+	if text := describe(); !strings.Contains(text, "Edits of its policies:\n  (none)\n") {
+		t.Errorf("%q", text)
+	}
+	answer = `{"events":[],"missing":[{"role":"health","kinds":["colour"]},{"role":"control","kinds":["policy"]}]}`
+	if text := describe(); !strings.Contains(text, "Not known, edits of its policies: control did not answer") || strings.Contains(text, "Edits of its policies:") {
+		t.Errorf("%q", text)
+	}
 }

@@ -342,7 +342,7 @@ var verbs = map[string]struct {
 	"muster get rules":         {"get rules", "mine", false, "get rules -T acme-eu"},
 	"muster get routes":        {"get routes", "(none)", false, "get routes -T acme-eu"},
 	"muster get tenants":       {"get tenants", "acme", false, "get tenants acme-eu"},
-	"muster describe site":     {"describe site paris", "Reasons:", false, "describe site rome -T acme-eu"},
+	"muster describe site":     {"describe site paris", "Edits of its policies:", false, "describe site rome -T acme-eu"},
 	"muster describe tenant":   {"describe tenant", "shop", false, "describe tenant acme-eu"},
 	"muster approve":           {"approve lyon", "lyon approved", true, "approve rome -T acme-eu"},
 	"muster token create":      {"token create --name fresh --token-only", "muster1.acme.fresh.", true, "token create -T acme-eu --token-only"},

@@ -7336,7 +7336,7 @@ export interface operations {
                  * @example acme
                  */
                 tenant?: components["parameters"]["tenant"];
-                /** @description Only events at these sites. May be repeated. */
+                /** @description Only events at these sites, and edits of the policies that select them. May be repeated. */
                 site?: string[];
                 /** @description Only events at sites that were members of one of these at the time; NAMESPACE/NAME, or NAME of a shared one. May be repeated. */
                 virtualSite?: string[];
