@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
+	"muster.dev/muster/internal/few"
 	"muster.dev/muster/internal/fleet"
 )
 
@@ -273,10 +273,8 @@ func (e *evaluation) unknownText(d int) string {
 	if failing != "" {
 		return text + "; " + failing
 	}
-	if n := len(lacks); n > 3 {
-		return text + fmt.Sprintf("; nothing gives %s and %d more", strings.Join(lacks[:3], ", "), n-3)
-	} else if n > 0 {
-		return text + "; nothing gives " + strings.Join(lacks, ", ")
+	if len(lacks) > 0 {
+		return text + "; nothing gives " + few.Of(lacks, 3, ", ")
 	}
 	return text
 }

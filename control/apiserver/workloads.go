@@ -30,6 +30,7 @@ import (
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/control/api/validation"
 	"muster.dev/muster/control/desired/render"
+	"muster.dev/muster/internal/few"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/workload"
 )
@@ -315,13 +316,10 @@ func (w *workloads) virtualSitesOf(ctx context.Context, p place) (string, error)
 const maxNamed = 20
 
 func named(names []string, none string) string {
-	switch n := len(names); {
-	case n == 0:
+	if len(names) == 0 {
 		return none
-	case n > maxNamed:
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamed], ", "), n-maxNamed)
 	}
-	return strings.Join(names, ", ")
+	return few.Of(names, maxNamed, ", ")
 }
 
 // overridesOf refuses Overrides that do not exist, or are for another kind; of what is created

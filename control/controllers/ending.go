@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/few"
 	"muster.dev/muster/internal/fleet"
 )
 
@@ -56,7 +57,7 @@ func (r *Runner) endTenant(ctx context.Context, t *v1alpha1.Tenant) error {
 	now := t.Status
 	now.Namespaces = nil
 	return r.tenantStatus(ctx, t, metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: "Deleting",
-		Message: cut("still there: " + named(left, "; "))}, now)
+		Message: cut("still there: " + few.Of(left, maxNamed, "; "))}, now)
 }
 
 // whyLeft is what keeps a namespace that is being deleted, as Kubernetes says it.

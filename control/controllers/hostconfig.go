@@ -14,6 +14,7 @@ import (
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/control/desired"
 	"muster.dev/muster/control/fleetapi"
+	"muster.dev/muster/internal/few"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/hostconfig"
 	"muster.dev/muster/internal/inventory"
@@ -106,7 +107,7 @@ func hostConflicts(known *inventory.Snapshot, tenant string) map[string]string {
 	}
 	lines := map[string][]string{}
 	for at := range settings {
-		lines[at.loser] = append(lines[at.loser], fmt.Sprintf("HostConfiguration %s sets %s to another value, and decides by its priority, then its name; on %s", at.winner, named(settings[at], ", "), named(sites[at], ", ")))
+		lines[at.loser] = append(lines[at.loser], fmt.Sprintf("HostConfiguration %s sets %s to another value, and decides by its priority, then its name; on %s", at.winner, few.Of(settings[at], maxNamed, ", "), few.Of(sites[at], maxNamed, ", ")))
 	}
 	out := map[string]string{}
 	for name, l := range lines {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +14,7 @@ import (
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/control/desired"
 	"muster.dev/muster/control/desired/render"
+	"muster.dev/muster/internal/few"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/inventory"
 	"muster.dev/muster/internal/vhost"
@@ -95,23 +95,15 @@ func hostCondition(h *v1alpha1.VirtualHost, reach desired.HostReach, failing []s
 	case len(reach.Carried) == 0:
 		return no("NoSuchService", "no site of %s gets a Service %s from this namespace: deploy it there", h.Spec.VirtualSite, host.Service)
 	case len(reach.Missing) > 0:
-		return no("NoSuchService", "no site of %s gets the Services of all routes from this namespace: deploy %s there", h.Spec.VirtualSite, some(reach.Missing))
+		return no("NoSuchService", "no site of %s gets the Services of all routes from this namespace: deploy %s there", h.Spec.VirtualSite, few.Of(reach.Missing, maxNamed, ", "))
 	case len(reach.Clash) > 0:
-		return no("NameClash", "a Service %s of this namespace is already on %s: name another host in spec.host", host.Host, some(reach.Clash))
+		return no("NameClash", "a Service %s of this namespace is already on %s: name another host in spec.host", host.Host, few.Of(reach.Clash, maxNamed, ", "))
 	case h.Status.ProvidersOnline == 0:
 		return no("NoProviderOnline", "none of the %d sites that serve it is connected", len(host.Providers))
 	case len(failing) > 0:
-		return no("FailsOnSites", "not in effect on %s: see the condition VirtualHostApplied of the site", some(failing))
+		return no("FailsOnSites", "not in effect on %s: see the condition VirtualHostApplied of the site", few.Of(failing, maxNamed, ", "))
 	}
 	return metav1.ConditionTrue, "Reachable", fmt.Sprintf("reached as %s:%d on %d sites; %d of %d sites that serve it are connected", host.Host, host.Port, len(host.Consumers), h.Status.ProvidersOnline, len(host.Providers))
-}
-
-// some names the first of them.
-func some(names []string) string {
-	if n := len(names) - maxNamed; n > 0 {
-		return strings.Join(names[:maxNamed], ", ") + fmt.Sprintf(" and %d more", n)
-	}
-	return strings.Join(names, ", ")
 }
 
 // ofHost matches a text in which a host stands, and not one whose name is longer.
@@ -162,7 +154,7 @@ func (r *Runner) advertisePolicy(ctx context.Context, known *inventory.Snapshot,
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, reason, problem
 		p.Status.Sites = 0
 	} else if len(unknown) > 0 {
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, "NoSuchVirtualSite", "there is no virtual site "+some(unknown)+"; the others count"
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, "NoSuchVirtualSite", "there is no virtual site "+few.Of(unknown, maxNamed, ", ")+"; the others count"
 	}
 	meta.SetStatusCondition(&p.Status.Conditions, c)
 	return r.patchStatus(ctx, p, before)

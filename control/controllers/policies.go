@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -12,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/few"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/inventory"
 )
@@ -123,10 +123,10 @@ func appliedCondition(p *policySites, says string) metav1.Condition {
 		return c
 	case len(p.refusing) > 0:
 		c.Reason = "Rejected"
-		lines = append(lines, fmt.Sprintf("refused by %s; why is in the site's condition %s", named(p.refusing, ", "), says))
+		lines = append(lines, fmt.Sprintf("refused by %s; why is in the site's condition %s", few.Of(p.refusing, maxNamed, ", "), says))
 	case len(p.waiting) > 0:
 		c.Reason = "InProgress"
-		lines = append(lines, fmt.Sprintf("in effect on %d of %d sites; not yet on %s", len(p.applied), all, named(p.waiting, ", ")))
+		lines = append(lines, fmt.Sprintf("in effect on %d of %d sites; not yet on %s", len(p.applied), all, few.Of(p.waiting, maxNamed, ", ")))
 	case len(p.away) == all:
 		c.Status, c.Reason = metav1.ConditionTrue, "NoSiteConnected"
 		lines = append(lines, "no site that it selects is connected")
@@ -138,7 +138,7 @@ func appliedCondition(p *policySites, says string) metav1.Condition {
 		lines = append(lines, "in effect on every site that it selects")
 	}
 	if len(p.away) > 0 {
-		lines = append(lines, "not connected, and will take it when they return: "+named(slices.Clip(p.away), ", "))
+		lines = append(lines, "not connected, and will take it when they return: "+few.Of(p.away, maxNamed, ", "))
 	}
 	c.Message = cut(strings.Join(lines, "; "))
 	return c

@@ -15,6 +15,7 @@ import (
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/control/desired"
 	"muster.dev/muster/control/fleetapi"
+	"muster.dev/muster/internal/few"
 	"muster.dev/muster/internal/fleet"
 )
 
@@ -124,7 +125,7 @@ func rulesCondition(st fleetapi.RulesState) metav1.Condition {
 	case all == 0:
 		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, "NoRegional", "no regional has connected yet"
 	case len(st.Waiting) > 0:
-		c.Reason, c.Message = "InProgress", fmt.Sprintf("in effect on %d of %d regionals; not yet on %s", st.Applied, all, named(st.Waiting, ", "))
+		c.Reason, c.Message = "InProgress", fmt.Sprintf("in effect on %d of %d regionals; not yet on %s", st.Applied, all, few.Of(st.Waiting, maxNamed, ", "))
 	default:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, "Applied", "in effect on every regional"
 	}
@@ -140,12 +141,4 @@ func cut(message string) string {
 		message = strings.ToValidUTF8(message[:maxConditionMessage], "")
 	}
 	return message
-}
-
-// named lists the first of them, and how many more there are.
-func named(list []string, between string) string {
-	if n := len(list) - maxNamed; n > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(list[:maxNamed], between), n)
-	}
-	return strings.Join(list, between)
 }

@@ -14,6 +14,7 @@ import (
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/control/desired"
 	"muster.dev/muster/control/fleetapi"
+	"muster.dev/muster/internal/few"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/inventory"
 )
@@ -160,19 +161,19 @@ func softwareCondition(p *v1alpha1.SoftwarePolicy, sites *softwareSites, release
 		c.Reason = "Failed"
 	case len(sites.moving) > 0:
 		c.Reason = "InProgress"
-		says = append(says, fmt.Sprintf("%d of %d sites run %s; not yet %s", len(sites.done), all, version, named(slices.Clip(sites.moving), ", ")))
+		says = append(says, fmt.Sprintf("%d of %d sites run %s; not yet %s", len(sites.done), all, version, few.Of(sites.moving, maxNamed, ", ")))
 	default:
 		c.Status, c.Reason = metav1.ConditionTrue, "Applied"
 		says = append(says, fmt.Sprintf("%d of %d sites run %s", len(sites.done), all, version))
 	}
 	if len(sites.failed) > 0 {
-		says = append(says, fmt.Sprintf("failed on %s, first: %s", named(slices.Clip(sites.failed), ", "), sites.why))
+		says = append(says, fmt.Sprintf("failed on %s, first: %s", few.Of(sites.failed, maxNamed, ", "), sites.why))
 	}
 	if len(sites.waiting) > 0 {
-		says = append(says, "begin later, in their window or when their operators have it: "+named(slices.Clip(sites.waiting), ", "))
+		says = append(says, "begin later, in their window or when their operators have it: "+few.Of(sites.waiting, maxNamed, ", "))
 	}
 	if len(sites.away) > 0 {
-		says = append(says, "not connected, and will begin when they return: "+named(slices.Clip(sites.away), ", "))
+		says = append(says, "not connected, and will begin when they return: "+few.Of(sites.away, maxNamed, ", "))
 	}
 	c.Message = cut(strings.Join(says, "; "))
 	return c
@@ -183,7 +184,7 @@ func overridden(sites *softwareSites) metav1.Condition {
 	c := metav1.Condition{Type: conditionOverridden, Status: metav1.ConditionFalse, Reason: "Decides", Message: "it decides for all sites that it selects"}
 	var says []string
 	for by, names := range sites.others {
-		says = append(says, fmt.Sprintf("%s, on %s", by, named(slices.Clip(names), ", ")))
+		says = append(says, fmt.Sprintf("%s, on %s", by, few.Of(names, maxNamed, ", ")))
 	}
 	if len(says) > 0 {
 		slices.Sort(says)

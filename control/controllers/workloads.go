@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -18,6 +17,7 @@ import (
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/control/desired"
 	"muster.dev/muster/control/desired/render"
+	"muster.dev/muster/internal/few"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/inventory"
 	"muster.dev/muster/internal/wire"
@@ -125,11 +125,7 @@ func reachCondition(known *inventory.Snapshot, tenant, namespace, defaultSite st
 	case !exists:
 		return metav1.ConditionFalse, "NoSuchVirtualSite", "there is no virtual site " + key + ": make it, or name another one in spec.defaultVirtualSite; until then objects that name no virtual site themselves go nowhere"
 	case len(reach.TooMany) > 0:
-		names, more := reach.TooMany, ""
-		if n := len(names) - maxNamed; n > 0 {
-			names, more = names[:maxNamed], fmt.Sprintf(" and %d more", n)
-		}
-		return metav1.ConditionFalse, "TooManyObjects", "objects stay as they were on " + strings.Join(names, ", ") + more + ", which would hold more of them than a site takes, " + strconv.Itoa(wire.MaxItems) + ": spread them over virtual sites"
+		return metav1.ConditionFalse, "TooManyObjects", "objects stay as they were on " + few.Of(reach.TooMany, maxNamed, ", ") + ", which would hold more of them than a site takes, " + strconv.Itoa(wire.MaxItems) + ": spread them over virtual sites"
 	case len(reach.Sites) == 0:
 		return metav1.ConditionTrue, "NoSiteMatches", "served; its virtual sites have no members yet"
 	}
@@ -156,12 +152,8 @@ func (r *Runner) overrides(ctx context.Context, known *inventory.Snapshot, tenan
 			slices.Sort(missing)
 			o.Status.Sites, o.Status.Missing = int32(len(o.Spec.SiteList)-len(missing)), int32(len(missing))
 			c := metav1.Condition{Type: "SitesExist", ObservedGeneration: o.Generation, Status: metav1.ConditionTrue, Reason: "Found", Message: "every site of siteList exists"}
-			if n := len(missing); n > 0 {
-				more := ""
-				if n > maxNamed {
-					missing, more = missing[:maxNamed], fmt.Sprintf(" and %d more", n-maxNamed)
-				}
-				c.Status, c.Reason, c.Message = metav1.ConditionFalse, "NoSuchSite", "not there, or not yet: "+strings.Join(missing, ", ")+more
+			if len(missing) > 0 {
+				c.Status, c.Reason, c.Message = metav1.ConditionFalse, "NoSuchSite", "not there, or not yet: "+few.Of(missing, maxNamed, ", ")
 			}
 			meta.SetStatusCondition(&o.Status.Conditions, c)
 			errs = append(errs, r.patchStatus(ctx, o, before))

@@ -13,6 +13,7 @@ import (
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/health"
 	"muster.dev/muster/health/status"
+	"muster.dev/muster/internal/few"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/inventory"
 )
@@ -677,18 +678,11 @@ func (p *Policy) compare(s *Site) {
 }
 
 func joinErrors(errs map[int32]string) string {
-	out := ""
-	for n, place := range slices.Sorted(maps.Keys(errs)) {
-		switch {
-		case n == 0:
-			out = errs[place]
-		case n < 3:
-			out += "; " + errs[place]
-		case n == 3:
-			out += fmt.Sprintf("; and %d more", len(errs)-3)
-		}
+	var texts []string
+	for _, place := range slices.Sorted(maps.Keys(errs)) {
+		texts = append(texts, errs[place])
 	}
-	return out
+	return few.Of(texts, 3, "; ")
 }
 
 func (e *Engine) reportPolicies(v *View, a *answers) {

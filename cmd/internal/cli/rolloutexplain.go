@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/few"
 )
 
 func rolloutExplainCmd(g *Globals) *cobra.Command {
@@ -87,12 +88,7 @@ func explainRollout(w io.Writer, r owned, state *v1alpha1.RolloutStateSpec, step
 	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	for _, t := range stepTexts {
 		if names := steps[t.step]; len(names) > 0 {
-			shown := names[:min(len(names), 10)]
-			more := ""
-			if len(names) > len(shown) {
-				more = fmt.Sprintf(", and %d more", len(names)-len(shown))
-			}
-			fmt.Fprintf(tw, "%s %s:\t%s%s\n", plural(len(names), "site"), t.text, printable(strings.Join(shown, ", ")), more)
+			fmt.Fprintf(tw, "%s %s:\t%s\n", plural(len(names), "site"), t.text, printable(few.Of(names, 10, ", ")))
 		}
 	}
 	_ = tw.Flush()

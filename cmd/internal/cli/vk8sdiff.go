@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/few"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -155,11 +156,11 @@ func diffTable(found []difference) table {
 
 // fewNames are some names of many.
 func fewNames(names []string) string {
-	const most = 3
-	if len(names) <= most+1 {
-		return strings.Join(names, ",")
+	most := 3
+	if len(names) == most+1 { // its name is no longer than that there is one more
+		most++
 	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ","), len(names)-most)
+	return few.Of(names, most, ",")
 }
 
 // sayAway names the sites that could not be asked.

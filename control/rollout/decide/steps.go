@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/few"
 )
 
 // step takes the rollout on.
@@ -369,12 +370,7 @@ func (r *run) join() {
 }
 
 // some are the first of many names.
-func some(names []string) string {
-	if len(names) > 5 {
-		return strings.Join(names[:5], ", ") + fmt.Sprintf(" and %d more", len(names)-5)
-	}
-	return strings.Join(names, ", ")
-}
+func some(names []string) string { return few.Of(names, 5, ", ") }
 
 // retryGrace is for how many seconds a site that is tried again may go on saying that it
 // failed.

@@ -21,7 +21,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -32,6 +31,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/retry"
+
+	"muster.dev/muster/internal/few"
 )
 
 // Annotations.
@@ -305,9 +306,4 @@ func (t *Turn) uncordon(ctx context.Context, n *corev1.Node) error {
 }
 
 // some names a few of many.
-func some(names []string) string {
-	if len(names) > 3 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:3], ", "), len(names)-3)
-	}
-	return strings.Join(names, ", ")
-}
+func some(names []string) string { return few.Of(names, 3, ", ") }
