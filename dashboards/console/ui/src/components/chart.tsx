@@ -16,6 +16,8 @@ interface Props {
   label: string;
   /** How a value reads; without one they are scores. */
   format?: (v: number) => string;
+  /** The values are bytes, or bytes a second: the axis steps as these are counted. */
+  bytes?: boolean;
   /** Least and largest value; without one, what the lines and bands have. */
   scale?: readonly [number, number];
   bands?: readonly Band[];
@@ -35,7 +37,7 @@ const SHOWN = 8;
  * Lines over time, of whatever: the one chart of the console. Pointing at it, or the arrow keys
  * on it, tell the values at a moment; its text tells the rest.
  */
-export function Chart({ lines, start, end, height, label, format = formatScore, scale, bands = NO_BANDS, marks = NO_MARKS, axis, at: shared, onAt }: Props) {
+export function Chart({ lines, start, end, height, label, format = formatScore, bytes = false, scale, bands = NO_BANDS, marks = NO_MARKS, axis, at: shared, onAt }: Props) {
   const host = useRef<HTMLDivElement>(null);
   const [own, setOwn] = useState<number | null>(null);
   const [area, setArea] = useState<Area>({ left: 0, width: 0 });
@@ -54,14 +56,14 @@ export function Chart({ lines, start, end, height, label, format = formatScore, 
       .then(({ draw }) => {
         if (gone || !host.current) return;
         const bounds = bands.flatMap((b) => [b.from, b.to]);
-        drop = draw(host.current, { lines, bands, marks, start, end, scale: scale ?? scaleOf(lines, bounds), axis: axis ?? false, format, palette: paletteOf(host.current) }, height, setArea);
+        drop = draw(host.current, { lines, bands, marks, start, end, scale: scale ?? scaleOf(lines, bounds), axis: axis ?? false, format, bytes, palette: paletteOf(host.current) }, height, setArea);
       })
       .catch(() => setMissing(true));
     return () => {
       gone = true;
       drop();
     };
-  }, [lines, bands, marks, start, end, scale, axis, format, height, theme, inZone]);
+  }, [lines, bands, marks, start, end, scale, axis, format, bytes, height, theme, inZone]);
   const text = useMemo(() => textOf(label, lines, format), [label, lines, format]);
   const point = (e: PointerEvent<HTMLElement>) => {
     const box = e.currentTarget.getBoundingClientRect();

@@ -4,7 +4,7 @@
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { gapsOf } from "../lib/between";
-import { type Band, dashOf, type Line, type Mark, type Palette, unionOf } from "../lib/chart";
+import { type Band, BYTE_STEPS, dashOf, type Line, type Mark, type Palette, unionOf } from "../lib/chart";
 import { formatTick } from "../lib/time";
 import { zoneName } from "../lib/zone";
 
@@ -18,6 +18,8 @@ export interface Picture {
   scale: readonly [number, number];
   axis: boolean;
   format: (v: number) => string;
+  /** The values are bytes, or bytes a second. */
+  bytes: boolean;
   palette: Palette;
 }
 
@@ -51,7 +53,7 @@ export function draw(host: HTMLElement, p: Picture, height: number, onArea: (a: 
     scales: { x: { time: true, range: [p.start, p.end] }, y: { range: [p.scale[0], p.scale[1]] } },
     axes: [
       axis({ space: 96, size: 26, values: (u, at) => at.map((t) => fitting(formatTick(t * 1000, p.end - p.start), u, p, t)) }),
-      axis({ ...(p.format(2 ** 20).includes("MiB") && { incrs: BINARY }), space: 32, size: (_u, values) => 14 + Math.max(0, ...(values ?? []).map((v) => v.length)) * 6.6, values: (_u, at) => at.map(p.format) }),
+      axis({ ...(p.bytes && { incrs: [...BYTE_STEPS] }), space: 32, size: (_u, values) => 14 + Math.max(0, ...(values ?? []).map((v) => v.length)) * 6.6, values: (_u, at) => at.map(p.format) }),
     ],
     series: [
       {},
@@ -92,9 +94,6 @@ export function draw(host: HTMLElement, p: Picture, height: number, onArea: (a: 
     plot.destroy();
   };
 }
-
-/** Steps of an axis of bytes: 1 KiB and 2 KiB, where others would be 1,000 B and 1.95 KiB. */
-const BINARY = Array.from({ length: 60 }, (_, i) => 2 ** i);
 
 /** How wide a character of a tick is about, and what is right of the lines, in CSS pixels. */
 const CHARACTER = 6.4;

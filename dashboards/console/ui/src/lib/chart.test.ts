@@ -1,6 +1,7 @@
 import { afterEach, describe, expect, it } from "vitest";
 import type { TimelineEvent } from "../api/types";
-import { bandsOf, dashOf, firingBands, scaleOf, textOf, unionOf } from "./chart";
+import { bandsOf, BYTE_STEPS, dashOf, firingBands, scaleOf, textOf, unionOf } from "./chart";
+import { formatValue } from "./format";
 import { marksOf } from "./marks";
 import { completionOf, metricsOf, placeOf, seriesName, unitOf, wayOut } from "./promql";
 import { formatAbsolute, formatClock, formatDay, formatDayClock, zoned } from "./time";
@@ -15,6 +16,10 @@ describe("charts", () => {
     expect(scaleOf([{ name: "a", samples: [[1, 50], [2, null]] }], [70, 95])[1]).toBeGreaterThan(95);
     expect(scaleOf([])).toEqual([0, 1]);
     expect(scaleOf([{ name: "a", samples: [[1, 8]] }])).toEqual([0, 10]);
+  });
+  it("steps bytes by what reads round", () => {
+    for (const step of BYTE_STEPS) expect(formatValue(step, "bytes")).toMatch(step >= 1 ? /^\d{1,3}( B| [KMGTP]iB)$/ : /^0(\.0{0,2}[125])? B$/);
+    for (const [i, step] of BYTE_STEPS.entries()) if (i > 0) expect(step / BYTE_STEPS[i - 1]!).toBeLessThanOrEqual(2.5);
   });
   it("knows which side of a threshold is good", () => {
     expect(bandsOf(70, 95).map((b) => b.tone)).toEqual(["good", "warn", "bad"]);

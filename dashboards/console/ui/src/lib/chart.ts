@@ -95,6 +95,9 @@ export function scaleOf(lines: readonly Line[], show: readonly number[] = []): [
   return [low >= 0 && low - pad < 0 ? 0 : low - pad, high + pad];
 }
 
+/** Steps of an axis of bytes: 1 KiB and 2 KiB, where others would be 1,000 B and 1.95 KiB. Below 1 B, which are rates, decimal ones. */
+export const BYTE_STEPS: readonly number[] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, ...Array.from({ length: 60 }, (_, i) => 2 ** i)];
+
 /** Bands of a signal: at or better than good, between, at or worse than bad. */
 export function bandsOf(good: number, bad: number): Band[] {
   return good < bad

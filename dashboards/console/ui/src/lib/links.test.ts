@@ -6,6 +6,11 @@ import { chartLines, chartsOf, colourOf, COLUMNS, formatMillis, formatRate, link
 const counts = (green: number, orange: number, red: number, grey = 0) => ({ green, orange, red, grey });
 
 describe("links", () => {
+  it("has bytes on the axes of which the values are bytes", () => {
+    const all = [...chartsOf("x", 120, 30), ...serviceChartsOf("x", 120, 30)];
+    expect(all.some((c) => c.bytes)).toBe(true);
+    for (const c of all) expect([c.id, c.bytes ?? false]).toEqual([c.id, /iB\b/.test(c.format(2 ** 20))]);
+  });
   it("have the colour of their worst tenth", () => {
     expect(colourOf(counts(95, 0, 5))).toBe("green");
     expect(colourOf(counts(90, 4, 6))).toBe("orange");

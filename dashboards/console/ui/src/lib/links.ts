@@ -57,6 +57,8 @@ export interface LinkChart {
   query: string;
   label: string;
   format: (v: number) => string;
+  /** The values are bytes a second. */
+  bytes?: boolean;
   /** What is said where there are no lines. */
   none: string;
   /** Lines that are zero all the time are left out. */
@@ -80,7 +82,7 @@ export function chartsOf(site: string, window: number, step: number): LinkChart[
   return [
     { id: "round-trip", title: "Round trip", doc: "Smoothed by the kernel of the site, by what the connection is for.", query: `max by (connection) (${gauge("round_trip_seconds")})`, label: "connection", format: (v) => formatValue(v, "seconds"), none: "The site has told of no round trip in this time." },
     { id: "loss", title: "Loss", doc: "TCP segments that were lost and sent again, of those that were sent.", query: `100 * sum by (connection) (${rate("segments_retransmitted_total")}) / (sum by (connection) (${rate("segments_sent_total")}) > 0)`, label: "connection", format: formatPercent, none: "The site has sent nothing in this time." },
-    { id: "throughput", title: "Throughput", doc: "All that goes over the link, encrypted.", query: `${direction("sent_bytes_total", "sent")} or ${direction("received_bytes_total", "received")}`, label: "direction", format: (v) => formatRate(v), none: "The site has told of no traffic in this time." },
+    { id: "throughput", title: "Throughput", doc: "All that goes over the link, encrypted.", query: `${direction("sent_bytes_total", "sent")} or ${direction("received_bytes_total", "received")}`, label: "direction", format: (v) => formatRate(v), bytes: true, none: "The site has told of no traffic in this time." },
     { id: "requests", title: "Requests", doc: "A minute, by what they are for.", query: `60 * sum by (target) (${rate("request_seconds_count")})`, label: "target", format: (v) => `${formatValue(v)}/min`, none: "There were no requests in this time." },
     { id: "errors", title: "Errors", doc: "Requests that failed, a minute. Refused: HTTP status 4xx; failed: 5xx; unreachable: no answer.", query: `60 * label_join(sum by (target, reason) (${rate("request_errors_total")}), "what", " ", "target", "reason")`, label: "what", format: (v) => `${formatValue(v)}/min`, none: "No request failed in this time.", sparse: true },
     { id: "latency", title: "Time to answer", doc: "The mean until an answer began, by what the request was for.", query: `sum by (target) (${rate("request_seconds_sum")}) / (sum by (target) (${rate("request_seconds_count")}) > 0)`, label: "target", format: (v) => formatValue(v, "seconds"), none: "There were no requests in this time." },

@@ -154,7 +154,7 @@ function Answer({ tenant, asked, onNow }: { tenant: string; asked: ReturnType<ty
             <MarkPicker kinds={kinds} onToggle={toggle} />
           </header>
           <div className="body stack">
-            <Chart axis lines={lines} marks={marks} start={data.start} end={data.end} height={320} format={format} label={`${asked.query} over ${asked.span.label}`} />
+            <Chart axis lines={lines} marks={marks} start={data.start} end={data.end} height={320} format={format} bytes={unit === "bytes"} label={`${asked.query} over ${asked.span.label}`} />
             <p className="muted small">
               {plural(all.length, "series", "series")}
               {!alone && all.length > DRAWN && `; the first ${DRAWN} are drawn, press a row to see it alone`}

@@ -150,7 +150,7 @@ function LinkChartCard({ chart: c, tenant, of, range }: { chart: LinkChart; tena
         {data && lines.length === 0 && <p className="muted">{c.none}</p>}
         {data && lines.length > 0 && (
           <>
-            <Chart axis lines={lines} start={data.start} end={data.end} height={150} format={c.format} label={of} />
+            <Chart axis lines={lines} start={data.start} end={data.end} height={150} format={c.format} bytes={c.bytes ?? false} label={of} />
             {lines.some((x) => x.name !== c.title) && (
               <ul className="link-legend small">
                 {lines.map((x, i) => (

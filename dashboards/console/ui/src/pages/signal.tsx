@@ -112,7 +112,7 @@ function Loaded({ site, signal: s }: { site: SiteDetail; signal: Signal }) {
               {s.sparse ? `There are no samples in this time. Series of this signal exist only while something is wrong, so that is good.` : !s.applies ? `There are no samples: what it measures is not at this site.` : `There are no samples in this time. Look further back, or at what its exporter (${s.source || "unknown"}) sends.`}
             </p>
           )}
-          {data && lines.length > 0 && <Chart axis lines={lines} bands={bands} marks={marks} start={data.start} end={data.end} height={300} format={format} label={`${s.name} of ${site.name} over the last ${range.label}, good at ${format(s.good)}, bad at ${format(s.bad)}`} />}
+          {data && lines.length > 0 && <Chart axis lines={lines} bands={bands} marks={marks} start={data.start} end={data.end} height={300} format={format} bytes={s.unit === "bytes"} label={`${s.name} of ${site.name} over the last ${range.label}, good at ${format(s.good)}, bad at ${format(s.bad)}`} />}
           {data && (
             <p className="muted small">
               <BetweenNote range={range} known={between.data !== undefined} error={between.error} /> Green: good, at full score. Orange: between. Red: bad, no points.

@@ -64,7 +64,7 @@ export function AlertChart({ alert: a }: { alert: AlertDetail }) {
         {error && <ProblemNote slim error={error} doing={data ? "refresh the chart; it is older" : "read what the rule measures"} onRetry={() => void (condition.error ? condition.refetch() : query.refetch())} />}
         {!error && !data && <Skeleton height={200} />}
         {data && lines.length === 0 && <p className="muted">There are no samples of it in this time; look further back, or at the expression itself.</p>}
-        {data && lines.length > 0 && <Chart axis lines={lines} bands={bands} marks={marks} start={data.start} end={data.end} height={220} format={format} label={`What ${a.name} measures${a.site ? ` at ${a.site}` : ""} over the last ${range.label}`} />}
+        {data && lines.length > 0 && <Chart axis lines={lines} bands={bands} marks={marks} start={data.start} end={data.end} height={220} format={format} bytes={unit === "bytes"} label={`What ${a.name} measures${a.site ? ` at ${a.site}` : ""} over the last ${range.label}`} />}
         <pre className="query mono" tabIndex={0}>{condition.data?.query ?? expr}</pre>
         <p className="small muted">
           {lines.length > 1 && <>{lines.map((l) => l.name).slice(0, 4).join(" · ")} · </>}<BetweenNote range={range} known={between.data !== undefined} error={between.error} /> <Link href={exploreHref({ tenant: a.tenant, query: value, range: range.id })}>Open in Metrics</Link>
