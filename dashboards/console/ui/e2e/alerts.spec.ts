@@ -278,6 +278,21 @@ test.describe("alerts", () => {
     await expect(item.getByRole("button")).toHaveCount(0);
   });
 
+  test("the silences of a maintenance of hundreds of sites are no list of hundreds, and each is still reached by its link", async ({ page }) => {
+    const at = (i: number) => new Date(Date.now() - i * 60_000).toISOString();
+    const many = Array.from({ length: 400 }, (_, i): Silence => ({ id: `s-${i}`, tenant: "acme", matchers: [{ name: "site", value: `paris-${i}`, isEqual: true, isRegex: false }], startsAt: at(i), endsAt: at(-60), createdBy: "muster-maintenance", comment: `maintenance of paris-${i}`, state: "active", maintenance: true }));
+    await page.route("**/api/v1/silences?*", (route) => route.fulfill({ json: { silences: many } }));
+    await login(page, "/alerts?tab=silences");
+    await expect(page.getByRole("heading", { name: "400 silences" })).toBeVisible();
+    await expect(page.locator("[data-silence]")).toHaveCount(50);
+    await expect(page.locator("[data-silence]").first()).toHaveAttribute("data-silence", "s-0");
+    await page.getByRole("button", { name: "Show all 400" }).click();
+    await expect(page.locator("[data-silence]")).toHaveCount(400);
+    await page.goto("/policies");
+    await page.goto("/alerts?tab=silences#s-399");
+    await expect(page.locator('[data-silence="s-399"]')).toBeInViewport();
+  });
+
   test("a refusal to silence is shown in the dialog", async ({ page }) => {
     await control(page, "fail", { path: "/api/v1/silences", method: "POST", status: 403, title: "Forbidden", detail: "you may not create silences in tenant acme" });
     await login(page, "/alerts");

@@ -9,11 +9,14 @@ import { isForbidden, ServiceNote } from "../components/service-note";
 import { Empty, ProblemNote, Skeleton } from "../components/states";
 import { Ago } from "../components/time";
 import { SILENCE_STATES, silencesHref } from "../lib/alert-filter";
-import { plural } from "../lib/format";
+import { formatCount, plural } from "../lib/format";
 import { formatMatcher } from "../lib/matchers";
 import { parseTime } from "../lib/time";
 
 const NAMES: Record<SilenceState | "all", string> = { active: "Active", pending: "Pending", expired: "Expired", all: "All" };
+
+/** How many are shown before somebody asks for all. */
+const FIRST = 50;
 
 export function SilencesTab({ address, tenants }: { address: string; tenants: readonly string[] }) {
   const [, navigate] = useLocation();
@@ -22,13 +25,16 @@ export function SilencesTab({ address, tenants }: { address: string; tenants: re
   const state = SILENCE_STATES.find((s) => s === p.get("silences")) ?? "active";
   const list = useSilences(tenant, state);
   const [ending, setEnding] = useState<Silence | null>(null);
+  const [all, setAll] = useState(false);
   // The one that a link asks for.
   const wanted = location.hash.slice(1);
   const loaded = list.data !== undefined;
   useEffect(() => {
     if (wanted && loaded) document.getElementById(wanted)?.scrollIntoView({ block: "center" });
   }, [wanted, loaded]);
-  const shown = [...(list.data ?? [])].sort((a, b) => (parseTime(b.startsAt) ?? 0) - (parseTime(a.startsAt) ?? 0));
+  const found = [...(list.data ?? [])].sort((a, b) => (parseTime(b.startsAt) ?? 0) - (parseTime(a.startsAt) ?? 0));
+  // A maintenance silences each of its sites: hundreds in a list help nobody. The one that is wanted is always among those shown.
+  const shown = all || found.findIndex((s) => s.id === wanted) >= FIRST ? found : found.slice(0, FIRST);
   return (
     <>
       <div className="row wrap">
@@ -43,7 +49,7 @@ export function SilencesTab({ address, tenants }: { address: string; tenants: re
       </div>
       {list.error && <ServiceNote error={list.error} service="silences" older={loaded} onRetry={() => void list.refetch()} />}
       {list.isPending && <Skeleton height={64} count={3} />}
-      {loaded && shown.length === 0 && (
+      {loaded && found.length === 0 && (
         <div className="card">
           <Empty title={state === "all" ? "There are no silences" : `No ${state} silences`}>
             <p>A silence keeps alerts from telling anybody, for a time, by their labels.</p>
@@ -53,13 +59,20 @@ export function SilencesTab({ address, tenants }: { address: string; tenants: re
       {shown.length > 0 && (
         <section className="card" aria-label="Silences">
           <header>
-            <h2>{plural(shown.length, "silence")}</h2>
+            <h2>{plural(found.length, "silence")}</h2>
           </header>
           <ul>
             {shown.map((s) => (
               <Item key={s.id} silence={s} tenants={tenants.length > 1} lit={s.id === wanted} onEnd={() => setEnding(s)} />
             ))}
           </ul>
+          {found.length > shown.length && (
+            <div className="body">
+              <button type="button" className="button" onClick={() => setAll(true)}>
+                Show all {formatCount(found.length)}
+              </button>
+            </div>
+          )}
         </section>
       )}
       {ending && <ExpireDialog silence={ending} onClose={() => setEnding(null)} />}
