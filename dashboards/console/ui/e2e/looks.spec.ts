@@ -61,6 +61,16 @@ test.describe("looks", () => {
     });
   }
 
+  for (const [page, column] of [["/virtual-sites", "Unhealthy"], ["/workloads", "Age"], ["/cost", "Cores"], ["/connectivity", "Loss"]] as const) {
+    test(`a phone sorts the table of ${page}`, async ({ page: p }) => {
+      await p.setViewportSize({ width: 390, height: 844 });
+      await login(p, page);
+      const head = p.getByRole("columnheader", { name: column, exact: true });
+      await head.getByRole("button").click({ timeout: 5_000 });
+      await expect(head).not.toHaveAttribute("aria-sort", "none");
+    });
+  }
+
   for (const width of [1280, 1440, 2560]) {
     test(`names of sites are whole beside their tenant at ${width} px`, async ({ page }) => {
       await page.setViewportSize({ width, height: 900 });
