@@ -71,6 +71,14 @@ test.describe("looks", () => {
     });
   }
 
+  test("a command to copy is shown whole on a phone", async ({ page }) => {
+    await page.setViewportSize({ width: 390, height: 844 });
+    await login(page, "/workloads?tenant=acme&in=lab/vk8s");
+    const commands = page.locator(".command code");
+    await expect(commands.last()).toContainText("apply -f app.yaml");
+    expect(await commands.evaluateAll((all) => all.filter((c) => c.scrollWidth > c.clientWidth).map((c) => c.textContent))).toEqual([]);
+  });
+
   for (const width of [1280, 1440, 2560]) {
     test(`names of sites are whole beside their tenant at ${width} px`, async ({ page }) => {
       await page.setViewportSize({ width, height: 900 });
