@@ -61,6 +61,25 @@ test.describe("looks", () => {
     });
   }
 
+  for (const page of Object.keys(EXAMPLES)) {
+    test(`a phone shows the whole of ${page}, and nothing below it`, async ({ page: p }) => {
+      await login(p);
+      await p.setViewportSize({ width: 390, height: 844 });
+      await p.goto(await EXAMPLES[page]!.address((path) => get(p, path)));
+      await expect(p.locator("h1")).toBeVisible();
+      await expect(p.locator(".skeleton")).toHaveCount(0);
+      // What runs out of its cell stands over the next one.
+      const cut = await p.locator(".stacks tbody :is(td, th)").evaluateAll((all) => all.filter((c) => c.scrollWidth > c.clientWidth + 1).map((c) => c.textContent));
+      expect(cut).toEqual([]);
+      const { wide, below } = await p.evaluate(() => ({
+        wide: document.documentElement.scrollWidth,
+        below: document.documentElement.scrollHeight - Math.max(innerHeight, scrollY + document.querySelector("main")!.getBoundingClientRect().bottom),
+      }));
+      expect(wide).toBe(390);
+      expect(below).toBeLessThanOrEqual(1);
+    });
+  }
+
   for (const [page, column] of [["/virtual-sites", "Unhealthy"], ["/workloads", "Age"], ["/cost", "Cores"], ["/connectivity", "Loss"]] as const) {
     test(`a phone sorts the table of ${page}`, async ({ page: p }) => {
       await p.setViewportSize({ width: 390, height: 844 });
@@ -77,6 +96,21 @@ test.describe("looks", () => {
     const commands = page.locator(".command code");
     await expect(commands.last()).toContainText("apply -f app.yaml");
     expect(await commands.evaluateAll((all) => all.filter((c) => c.scrollWidth > c.clientWidth).map((c) => c.textContent))).toEqual([]);
+  });
+
+  test("the worst site of a virtual site has its whole name on a phone", async ({ page }) => {
+    await login(page);
+    await page.setViewportSize({ width: 390, height: 844 });
+    await page.route("**/api/v1/health/virtualsites**", async (r) => {
+      const res = await r.fetch();
+      const json = (await res.json()) as { virtualSites: { worst: { site: string } | null }[] };
+      for (const v of json.virtualSites) if (v.worst) v.worst.site = "san-francisco-161";
+      await r.fulfill({ response: res, json });
+    });
+    await page.goto(await EXAMPLES["/virtual-sites/:namespace/:name"]!.address((path) => get(page, path)));
+    const name = page.locator(".figures small").filter({ hasText: "san-francisco-161" });
+    await expect(name).toBeVisible();
+    expect(await name.evaluate((e) => e.scrollWidth - e.clientWidth)).toBeLessThanOrEqual(0);
   });
 
   for (const width of [1280, 1440, 2560]) {

@@ -95,7 +95,7 @@ export function FleetPage() {
                 Changes
               </button>
             </div>
-            <span aria-live="polite">{m && tab === "sites" && (m.total < m.readable ? `${formatCount(m.total)} of ${plural(m.readable, "site")}` : `${plural(m.readable, "site")}, worst first`)}</span>
+            <span aria-live="polite">{m && tab === "sites" && (m.total < m.readable ? `${formatCount(m.total)} of ${plural(m.readable, "site")}` : `${plural(m.readable, "site")}${m.total > 1 ? ", worst first" : ""}`)}</span>
             <Link href={inventory} className="button quiet">
               Table
             </Link>

@@ -108,7 +108,7 @@ export function VirtualSitesPage() {
                   <td className="num" data-label="Sites">{formatCount(v.sites)}</td>
                   <td className="num score" data-label="Mean">{formatScore(v.mean)}</td>
                   <td className="num" data-label="p10">{formatScore(v.p10)}</td>
-                  <td className="nowrap" data-label="Worst">
+                  <td className="nowrap vs-worst" data-label="Worst">
                     {v.worst ? (
                       <span className="row" style={{ gap: 6 }}>
                         <Shape colour={colourOfScore(v.worst.score)} size={11} label />

@@ -104,7 +104,7 @@ export function HostLinks({ tenant, host }: Props) {
                     <th scope="row" className="vs-name">
                       <Link href={sitePath({ tenant, name: r.site })}>{r.site}</Link>
                     </th>
-                    <td data-label="To">
+                    <td className="host-peer" data-label="To">
                       <span className="row nowrap" style={{ gap: 6 }}>
                         <Shape colour={connections > 0 || r.bytes > 0 ? "green" : "grey"} size={11} />
                         <span className="visually-hidden">{connections > 0 || r.bytes > 0 ? "in use" : colourName.grey}</span>

@@ -118,7 +118,7 @@ function Row({ host, site, figures }: { host: VirtualHost; site: SiteRow; figure
         </span>
         {phase !== "Online" && <div className="small host-fault">{phase.toLowerCase()}</div>}
       </th>
-      <td data-label="Part">{provides && consumes ? "serves and reaches" : provides ? "serves" : "reaches"}</td>
+      <td className="host-part" data-label="Part">{provides && consumes ? "serves and reaches" : provides ? "serves" : "reaches"}</td>
       <td className="host-tries" data-label="Connections to it">
         <span className="row nowrap" style={{ gap: 6 }}>
           <Shape colour={triesColour(tries)} size={10} />
