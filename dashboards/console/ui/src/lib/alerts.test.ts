@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { Alert, AlertGroup, MaintenanceWindow, Matcher } from "../api/types";
 import { alertPath, alertsHref, formatAlertFilter, groupsHref, isShippedRunbook, parseAlertFilter, safeURL, silencesHref, summaryOf, suppressedText } from "./alert-filter";
-import { commonLabels } from "./alert-group";
+import { commonLabels, groupKey, nameOf } from "./alert-group";
 import { goDuration, parseDuration, wordsOfDuration } from "./duration";
 import { checkMatcher, checkMatchers, formatMatcher, matcherOf, matchersOf, matching, operatorOf, tellingLabels } from "./matchers";
 import { spansWithin } from "./spans";
@@ -87,6 +87,18 @@ describe("matchers", () => {
     const here = [labelled("paris-07", {}), labelled("berlin-01", {})];
     const written = (g: AlertGroup) => matchersOf(commonLabels(g)).map(formatMatcher);
 
+    it("name it by the values that it is grouped by, and tell it from every other", () => {
+      const names: [Record<string, string>, string][] = [
+        [{ alertname: "SiteDown" }, "SiteDown"],
+        [{ site: "paris-07", alertname: "SiteDown" }, "SiteDown, site=paris-07"],
+        [{ virtual_sites: "|shop|shared/all|", region: "eu" }, "region=eu, virtual_sites=shop, shared/all"],
+        [{}, "all alerts of the route"],
+      ];
+      for (const [labels, name] of names) expect(nameOf(group(labels, here))).toBe(name);
+      expect(nameOf({ ...group({}, here), receiver: "" })).toBe("no route");
+      const all = names.flatMap(([labels]) => [group(labels, here), { ...group(labels, here), tenant: "globex" }, { ...group(labels, here), receiver: "mail" }]);
+      expect(new Set(all.map(groupKey)).size).toBe(all.length);
+    });
     it("keep what it is grouped by, whole or cut, also where Muster adds it", () => {
       for (const total of [2, 60]) {
         const g = group({ alertname: "SiteDown", region: "eu" }, here, total);
