@@ -31,7 +31,7 @@ func newRowWriter(columns []sitequery.Column) *rowWriter {
 	slices.SortFunc(w.columns, func(a, b sitequery.Column) int { return strings.Compare(a.Name(), b.Name()) })
 	w.columns = slices.CompactFunc(w.columns, func(a, b sitequery.Column) bool { return a.Name() == b.Name() })
 	for _, c := range w.columns {
-		w.names = append(w.names, string(append(appendString(nil, c.Name()), ':')))
+		w.names = append(w.names, string(append(wire.AppendString(nil, c.Name()), ':')))
 	}
 	return w
 }
@@ -55,7 +55,7 @@ func (w *rowWriter) add(row *sitequery.Row) {
 func (w *rowWriter) value(v any) {
 	switch v := v.(type) {
 	case string:
-		w.out = appendString(w.out, v)
+		w.out = wire.AppendString(w.out, v)
 		return
 	case float64:
 		if abs := math.Abs(v); v == 0 || abs >= 1e-6 && abs < 1e21 {
@@ -71,17 +71,6 @@ func (w *rowWriter) value(v any) {
 		w.err = err
 	}
 	w.out = append(w.out, text...)
-}
-
-// appendString appends s as JSON.
-func appendString(b []byte, s string) []byte {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
-			text, _ := json.Marshal(s) // of a string there is no error
-			return append(b, text...)
-		}
-	}
-	return append(append(append(b, '"'), s...), '"')
 }
 
 // page is p with the rows for its sites.

@@ -38,9 +38,9 @@ type SiteLive struct {
 // the cost and without garbage.
 func (v LiveView) Append(b []byte, sites iter.Seq[SiteLive]) []byte {
 	b = append(b, `{"regional":`...)
-	b = appendString(b, v.Regional)
+	b = AppendString(b, v.Regional)
 	b = append(b, `,"region":`...)
-	b = appendString(b, v.Region)
+	b = AppendString(b, v.Region)
 	b = appendTime(append(b, `,"asOf":`...), v.AsOf)
 	b = append(b, `,"sites":[`...)
 	first := true
@@ -55,9 +55,9 @@ func (v LiveView) Append(b []byte, sites iter.Seq[SiteLive]) []byte {
 }
 
 func (s *SiteLive) append(b []byte) []byte {
-	b = appendString(append(b, `{"tenant":`...), s.Tenant)
-	b = appendString(append(b, `,"site":`...), s.Site)
-	b = appendString(append(b, `,"region":`...), s.Region)
+	b = AppendString(append(b, `{"tenant":`...), s.Tenant)
+	b = AppendString(append(b, `,"site":`...), s.Site)
+	b = AppendString(append(b, `,"region":`...), s.Region)
 	b = strconv.AppendBool(append(b, `,"connected":`...), s.Connected)
 	if !s.ConnectedSince.IsZero() {
 		b = appendTime(append(b, `,"connectedSince":`...), s.ConnectedSince)
@@ -68,22 +68,11 @@ func (s *SiteLive) append(b []byte) []byte {
 	if !s.LastPush.IsZero() {
 		b = appendTime(append(b, `,"lastPush":`...), s.LastPush)
 	}
-	b = appendString(append(b, `,"agentVersion":`...), s.AgentVersion)
+	b = AppendString(append(b, `,"agentVersion":`...), s.AgentVersion)
 	if s.Limited != "" {
-		b = appendString(append(b, `,"limited":`...), s.Limited)
+		b = AppendString(append(b, `,"limited":`...), s.Limited)
 	}
 	return append(b, '}')
-}
-
-// appendString leaves what is not plain to the library.
-func appendString(b []byte, s string) []byte {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
-			quoted, _ := json.Marshal(s) // a string always can be
-			return append(b, quoted...)
-		}
-	}
-	return append(append(append(b, '"'), s...), '"')
 }
 
 func appendTime(b []byte, t time.Time) []byte {
