@@ -1,11 +1,8 @@
 package e2e
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -66,23 +63,16 @@ spec: {defaultVirtualSite: shared/world}
 	cfg.Host += "/api/vK8s/namespaces/" + crowdNamespace + "/all"
 	c.kube = kubernetes.NewForConfigOrDie(cfg)
 
-	hash, err := os.ReadFile(f.path("data", "join-ca-hash"))
+	hash, err := fleetload.ReadCAHash(f.path("data"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	token := f.muster("token", "create", "--auto-approve", "--max-uses", "0", "--label", "region=elsewhere", "--token-only", "-T", "main")
-	if c.Fleet, err = fleetload.New(fleetload.Options{Sites: crowdSize, Series: 1, Server: f.gateway, CAHash: strings.TrimSpace(string(hash)), Token: token}); err != nil {
+	var stop func()
+	if c.Fleet, stop, err = fleetload.Join(t.Context(), fleetload.Options{Sites: crowdSize, Series: 1, Server: f.gateway, CAHash: hash, Token: token}, 16); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Register(t.Context(), 16); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	c.Connect(ctx)
-	t.Cleanup(func() {
-		cancel()
-		c.Wait()
-	})
+	t.Cleanup(stop)
 	return c
 }
 

@@ -147,25 +147,17 @@ func (c *centre) answers() time.Duration {
 func (c *centre) join(tenant string, o fleetload.Options) *fleetload.Fleet {
 	t := c.t
 	t.Helper()
-	hash, err := os.ReadFile(c.path("data", "join-ca-hash"))
+	hash, err := fleetload.ReadCAHash(c.path("data"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Server, o.CAHash = c.gateway, strings.TrimSpace(string(hash))
+	o.Server, o.CAHash = c.gateway, hash
 	o.Token = c.run("token", "create", "--auto-approve", "--max-uses", "0", "--tenant", tenant, "--label", "region=eu", "--token-only")
-	f, err := fleetload.New(o)
+	f, stop, err := fleetload.Join(t.Context(), o, 8)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Register(t.Context(), 8); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	f.Connect(ctx)
-	t.Cleanup(func() {
-		cancel()
-		f.Wait()
-	})
+	t.Cleanup(stop)
 	testkit.EventuallyTrue(t, "all agents are connected", func() bool { return f.Connected() == o.Sites })
 	return f
 }

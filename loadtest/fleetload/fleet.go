@@ -15,6 +15,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -126,6 +129,29 @@ func (f *Fleet) Register(ctx context.Context, width int) error {
 		g.Go(func() error { return s.register(ctx) })
 	}
 	return g.Wait()
+}
+
+// Join makes sites that have registered, width at a time, and whose streams are open, or will be
+// soon. They go on until stop, which waits for their end.
+func Join(ctx context.Context, o Options, width int) (f *Fleet, stop func(), err error) {
+	if f, err = New(o); err != nil {
+		return nil, nil, err
+	}
+	if err := f.Register(ctx, width); err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	f.Connect(ctx)
+	return f, func() {
+		cancel()
+		f.Wait()
+	}, nil
+}
+
+// ReadCAHash reads what control writes beside its data for those who join.
+func ReadCAHash(dataDir string) (string, error) {
+	hash, err := os.ReadFile(filepath.Join(dataDir, "join-ca-hash"))
+	return strings.TrimSpace(string(hash)), err
 }
 
 // Connect opens the sites' streams, and keeps them open until ctx ends.

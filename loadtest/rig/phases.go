@@ -34,7 +34,7 @@ func (r *run) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	hash, err := os.ReadFile(filepath.Join(r.c.data(), "join-ca-hash"))
+	hash, err := fleetload.ReadCAHash(r.c.data())
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (r *run) prepare(ctx context.Context) error {
 	}
 	r.f, err = fleetload.New(fleetload.Options{
 		Sites: r.o.Sites, Series: r.o.Series, Pushes: r.o.Pushes, Interval: r.o.Interval, Churn: r.o.Churn,
-		Server: r.c.listens.addr["regionals.listen"], CAHash: strings.TrimSpace(string(hash)), Token: token,
+		Server: r.c.listens.addr["regionals.listen"], CAHash: hash, Token: token,
 		SoftwareBad: r.o.SoftwareBad, SoftwareStep: r.o.SoftwareStep, SoftwareFetches: r.o.Sites,
 	})
 	return err
