@@ -272,52 +272,67 @@ func (g *Globals) objectHistory(ctx context.Context, w io.Writer, c client.Clien
 }
 
 // rolloutActions are the verbs that change spec.control.
+// action is a verb that changes spec.control of a rollout that has not ended; run says what came of it.
+type action struct {
+	use, short, long, example string
+	flags                     func(*cobra.Command) // nil: it has none of its own
+	run                       func(context.Context, client.Client, owned) (said string, err error)
+}
+
+func (g *Globals) actionCmd(a action) *cobra.Command {
+	cmd := &cobra.Command{Use: a.use, Short: a.short, Long: a.long, Example: a.example, Args: cobra.ExactArgs(1), ValidArgsFunction: g.completeRollouts(true),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, tenants, err := g.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return a.do(cmd.Context(), cmd.OutOrStdout(), c, tenants, args[0])
+		}}
+	if a.flags != nil {
+		a.flags(cmd)
+	}
+	g.AddFlags(cmd)
+	return cmd
+}
+
+// do changes the rollout. The controllers write the status meanwhile: it is tried again with what they left.
+func (a action) do(ctx context.Context, w io.Writer, c client.Client, tenants []v1alpha1.Tenant, name string) error {
+	for try := 0; ; try++ {
+		r, err := findRollout(ctx, c, tenants, name)
+		if err != nil {
+			return err
+		}
+		if r.Status.Phase.Ended() {
+			return fmt.Errorf("rollout %s has ended (%s): there is nothing left to control; `muster rollout start` starts another", r, r.Status.Phase)
+		}
+		before := r.DeepCopy()
+		said, err := a.run(ctx, c, r)
+		if err != nil {
+			return err
+		}
+		err = c.Patch(ctx, r.Rollout, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+		if apierrors.IsConflict(err) && try < 5 {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("rollout %s: %w", r, err)
+		}
+		fmt.Fprintf(w, "%s %s\n", r, said)
+		return nil
+	}
+}
+
 func rolloutActions(g *Globals) []*cobra.Command {
 	var out []*cobra.Command
-	action := func(use, short, long, example string, flags func(*cobra.Command), run func(context.Context, client.Client, owned) (string, error)) {
-		cmd := &cobra.Command{Use: use, Short: short, Long: long, Example: example, Args: cobra.ExactArgs(1), ValidArgsFunction: g.completeRollouts(true),
-			RunE: func(cmd *cobra.Command, args []string) error {
-				c, tenants, err := g.connect(cmd.Context())
-				if err != nil {
-					return err
-				}
-				// The controllers write the status meanwhile: it is tried again with what they left.
-				for try := 0; ; try++ {
-					r, err := findRollout(cmd.Context(), c, tenants, args[0])
-					if err != nil {
-						return err
-					}
-					if r.Status.Phase.Ended() {
-						return fmt.Errorf("rollout %s has ended (%s): there is nothing left to control; `muster rollout start` starts another", r, r.Status.Phase)
-					}
-					before := r.DeepCopy()
-					said, err := run(cmd.Context(), c, r)
-					if err != nil {
-						return err
-					}
-					err = c.Patch(cmd.Context(), r.Rollout, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
-					if apierrors.IsConflict(err) && try < 5 {
-						continue
-					}
-					if err != nil {
-						return fmt.Errorf("rollout %s: %w", r, err)
-					}
-					fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", r, said)
-					return nil
-				}
-			}}
-		if flags != nil {
-			flags(cmd)
-		}
-		g.AddFlags(cmd)
-		out = append(out, cmd)
+	add := func(use, short, long, example string, flags func(*cobra.Command), run func(context.Context, client.Client, owned) (string, error)) {
+		out = append(out, g.actionCmd(action{use, short, long, example, flags, run}))
 	}
-	action("pause NAMESPACE/NAME", "Let no further site change", "Let no further site change. Those that are changing go on, and all keep what they have.",
+	add("pause NAMESPACE/NAME", "Let no further site change", "Let no further site change. Those that are changing go on, and all keep what they have.",
 		"  muster rollout pause shop/web-1a2b3c4d", nil, func(_ context.Context, _ client.Client, r owned) (string, error) {
 			r.Spec.Control.Paused = true
 			return "is paused; `muster rollout resume` goes on", nil
 		})
-	action("resume NAMESPACE/NAME", "Go on after a pause", `Go on after a pause, whether people began it or the rollout itself did. What made it pause by
+	add("resume NAMESPACE/NAME", "Go on after a pause", `Go on after a pause, whether people began it or the rollout itself did. What made it pause by
 itself no longer counts: sites that failed until now stay failed, and a wave that was put
 back begins anew.`,
 		"  muster rollout resume shop/web-1a2b3c4d", nil, func(_ context.Context, _ client.Client, r owned) (string, error) {
@@ -325,7 +340,7 @@ back begins anew.`,
 			return "goes on", nil
 		})
 	var wave int32
-	action("promote NAMESPACE/NAME", "Let a wave pass: approve it, or skip its gates",
+	add("promote NAMESPACE/NAME", "Let a wave pass: approve it, or skip its gates",
 		`Let the current wave pass. Where only a person's approval is missing this takes the verb
 approve on rollouts; where gates do not hold it takes skip-gates, which a tenant's editors
 don't have.`,
@@ -333,23 +348,10 @@ don't have.`,
 		func(cmd *cobra.Command) {
 			cmd.Flags().Int32Var(&wave, "wave", 0, "up to this one, from 1 (default: the current one)")
 		}, func(_ context.Context, _ client.Client, r owned) (string, error) {
-			to, waves := max(r.Status.Wave, 1), r.Status.WaveCount
-			if wave != 0 {
-				to = wave
-			}
-			switch {
-			case waves == 0 && to > 1: // a slip of the pen would let all of them pass
-				return "", fmt.Errorf("--wave %d: rollout %s has not begun, so nobody knows its waves yet; look again with `muster rollout status %s`", to, r, r)
-			case to < 1 || waves > 0 && to > waves:
-				return "", fmt.Errorf("--wave %d: want the number of a wave, from 1 to %d", to, max(waves, 1))
-			case to <= r.Spec.Control.Promote:
-				return "", fmt.Errorf("rollout %s is promoted up to wave %d already; `muster rollout explain %s` says what it waits for", r, r.Spec.Control.Promote, r)
-			}
-			r.Spec.Control.Promote = to
-			return fmt.Sprintf("lets waves up to %d pass", to), nil
+			return promote(r, wave)
 		})
 	var yes bool
-	action("abort NAMESPACE/NAME", "Put all sites back", "Put all sites back to what they had. It can't be taken back: the change takes a new\nrollout then.",
+	add("abort NAMESPACE/NAME", "Put all sites back", "Put all sites back to what they had. It can't be taken back: the change takes a new\nrollout then.",
 		"  muster rollout abort shop/web-1a2b3c4d --yes", func(cmd *cobra.Command) { cmd.Flags().BoolVar(&yes, "yes", false, "do it without asking") },
 		func(_ context.Context, _ client.Client, r owned) (string, error) {
 			if !yes {
@@ -359,7 +361,7 @@ don't have.`,
 			return "is put back on all sites", nil
 		})
 	var retry []string
-	action("retry NAMESPACE/NAME", "Try failed sites again", "Try sites that failed again: those that --site names, or all of them.",
+	add("retry NAMESPACE/NAME", "Try failed sites again", "Try sites that failed again: those that --site names, or all of them.",
 		"  muster rollout retry shop/web-1a2b3c4d\n  muster rollout retry shop/web-1a2b3c4d --site paris-07,lyon-02",
 		func(cmd *cobra.Command) {
 			cmd.Flags().StringSliceVar(&retry, "site", nil, "names of sites (default: all that failed)")
@@ -377,6 +379,24 @@ don't have.`,
 			return fmt.Sprintf("tries %s again", plural(len(names), "site")), nil
 		})
 	return out
+}
+
+// promote lets waves up to one pass; 0: the current one.
+func promote(r owned, wave int32) (string, error) {
+	to, waves := max(r.Status.Wave, 1), r.Status.WaveCount
+	if wave != 0 {
+		to = wave
+	}
+	switch {
+	case waves == 0 && to > 1: // a slip of the pen would let all of them pass
+		return "", fmt.Errorf("--wave %d: rollout %s has not begun, so nobody knows its waves yet; look again with `muster rollout status %s`", to, r, r)
+	case to < 1 || waves > 0 && to > waves:
+		return "", fmt.Errorf("--wave %d: want the number of a wave, from 1 to %d", to, max(waves, 1))
+	case to <= r.Spec.Control.Promote:
+		return "", fmt.Errorf("rollout %s is promoted up to wave %d already; `muster rollout explain %s` says what it waits for", r, r.Spec.Control.Promote, r)
+	}
+	r.Spec.Control.Promote = to
+	return fmt.Sprintf("lets waves up to %d pass", to), nil
 }
 
 // retried are the sites of a rollout that are tried again: those that were named, or all that

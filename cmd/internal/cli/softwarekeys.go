@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -109,11 +110,66 @@ Then release something: muster software add agent 1.4.2 --file amd64=bin/muster-
 `, s.repository, s.keys[0], online, field, where, online, s.keys[0])
 }
 
+// rotation is which keys are replaced, and where new offline ones go.
+type rotation struct {
+	root, targets, online bool
+	to                    string
+	roots, threshold      int // of the root; 0: as many as it has
+}
+
+// freshKey is the end of a new online key's name until the root that names it is signed.
+const freshKey = ".new"
+
+// keys are the present ones with new ones in place of those that are replaced. New online keys are
+// written beside the old ones.
+func (x rotation) keys(present publish.Keys, at *publish.Standing, onlineDir string) (next publish.Keys, err error) {
+	next = present
+	one := func(to *[]signature.Signer, path string) {
+		if err == nil {
+			var k signature.Signer
+			if k, err = newKeyFile(path); err == nil {
+				*to = append(*to, k)
+			}
+		}
+	}
+	if x.root {
+		roots := cmp.Or(x.roots, at.RootKeys)
+		threshold := cmp.Or(x.threshold, min(at.RootThreshold, roots))
+		next.Root, next.RootThreshold = nil, threshold
+		for i := range roots {
+			one(&next.Root, filepath.Join(x.to, fmt.Sprintf("root-%d.pem", i+1)))
+		}
+	} else if len(present.Root) < at.RootKeys {
+		return next, fmt.Errorf("%d of the root's %d keys are here: without all of them the others would be dropped; bring them, or replace them with --root", len(present.Root), at.RootKeys)
+	}
+	if x.targets {
+		next.Targets = nil
+		one(&next.Targets, filepath.Join(x.to, targetsKey))
+	}
+	if x.online {
+		next.Snapshot, next.Timestamp = nil, nil
+		for _, k := range []string{repository.SnapshotKey, repository.TimestampKey} {
+			_ = os.Remove(filepath.Join(onlineDir, k+freshKey)) // of a rotation that came to nothing
+		}
+		one(&next.Snapshot, filepath.Join(onlineDir, repository.SnapshotKey+freshKey))
+		one(&next.Timestamp, filepath.Join(onlineDir, repository.TimestampKey+freshKey))
+	}
+	return next, err
+}
+
+// putOnlineKeys has the new online keys take the place of the old ones.
+func putOnlineKeys(dir string) error {
+	for _, k := range []string{repository.SnapshotKey, repository.TimestampKey} {
+		if err := (disk.OS{}).Rename(filepath.Join(dir, k+freshKey), filepath.Join(dir, k)); err != nil {
+			return err
+		}
+	}
+	return disk.OS{}.SyncDir(dir)
+}
+
 func softwareRotateCmd(g *Globals) *cobra.Command {
 	s := &softwareRepo{g: g}
-	var root, targets, online bool
-	var to string
-	var roots, threshold int
+	var x rotation
 	cmd := &cobra.Command{
 		Use: "rotate", Short: "Replace keys, by a root that the present ones sign", Args: cobra.NoArgs,
 		Long: `Replace keys: after a theft, when somebody leaves, or every year. Sites follow by
@@ -131,70 +187,30 @@ files that it signed before stay signed.`,
 			if err != nil {
 				return err
 			}
-			if !root && !targets && !online {
+			if !x.root && !x.targets && !x.online {
 				return errors.New("say what to replace: --root, --targets, --online, or several of them")
 			}
-			if (root || targets) && to == "" {
+			if (x.root || x.targets) && x.to == "" {
 				return errors.New("say with --to DIR where the new offline keys shall go; old ones are never written over")
 			}
 			if err := s.needRoot(r, at); err != nil {
 				return err
 			}
-			next := r.Keys
-			one := func(to *[]signature.Signer, path string) {
-				if err == nil {
-					var k signature.Signer
-					if k, err = newKeyFile(path); err == nil {
-						*to = append(*to, k)
-					}
-				}
-			}
-			if root {
-				if roots == 0 {
-					roots = at.RootKeys
-				}
-				if threshold == 0 {
-					threshold = min(at.RootThreshold, roots)
-				}
-				next.Root, next.RootThreshold = nil, threshold
-				for i := range roots {
-					one(&next.Root, filepath.Join(to, fmt.Sprintf("root-%d.pem", i+1)))
-				}
-			} else if len(r.Keys.Root) < at.RootKeys {
-				return fmt.Errorf("%d of the root's %d keys are here: without all of them the others would be dropped; bring them, or replace them with --root", len(r.Keys.Root), at.RootKeys)
-			}
-			if targets {
-				next.Targets = nil
-				one(&next.Targets, filepath.Join(to, targetsKey))
-			}
-			const fresh = ".new"
-			if online {
-				next.Snapshot, next.Timestamp = nil, nil
-				for _, k := range []string{repository.SnapshotKey, repository.TimestampKey} {
-					_ = os.Remove(filepath.Join(s.online, k+fresh)) // of a rotation that came to nothing
-				}
-				one(&next.Snapshot, filepath.Join(s.online, repository.SnapshotKey+fresh))
-				one(&next.Timestamp, filepath.Join(s.online, repository.TimestampKey+fresh))
-			}
+			next, err := x.keys(r.Keys, at, s.online)
 			if err != nil {
 				return err
 			}
 			if err := r.Rotate(cmd.Context(), next); err != nil {
 				return err
 			}
-			if online {
-				for _, k := range []string{repository.SnapshotKey, repository.TimestampKey} {
-					if err := (disk.OS{}).Rename(filepath.Join(s.online, k+fresh), filepath.Join(s.online, k)); err != nil {
-						return err
-					}
-				}
-				if err := (disk.OS{}).SyncDir(s.online); err != nil {
+			if x.online {
+				if err := putOnlineKeys(s.online); err != nil {
 					return err
 				}
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "Root %d is signed; sites follow by themselves.\n", at.RootVersion+1)
-			if root || targets {
-				fmt.Fprintf(cmd.OutOrStdout(), "The new offline keys are in %s. Sites that were away still need the old root's signatures, which are in the repository; the old keys may be destroyed.\n", to)
+			if x.root || x.targets {
+				fmt.Fprintf(cmd.OutOrStdout(), "The new offline keys are in %s. Sites that were away still need the old root's signatures, which are in the repository; the old keys may be destroyed.\n", x.to)
 			}
 			s.whenSeen(cmd.OutOrStdout(), r)
 			return nil
@@ -202,12 +218,12 @@ files that it signed before stay signed.`,
 	}
 	s.flags(cmd)
 	f := cmd.Flags()
-	f.BoolVar(&root, "root", false, "replace the root's keys")
-	f.BoolVar(&targets, "targets", false, "replace the key that releases")
-	f.BoolVar(&online, "online", false, "replace the keys of control")
-	f.StringVar(&to, "to", "", "new directory for the new offline keys")
-	f.IntVar(&roots, "root-keys", 0, "with --root: how many keys it has from now on (default: as many as now)")
-	f.IntVar(&threshold, "root-threshold", 0, "with --root: how many of them have to sign together (default: as many as now)")
+	f.BoolVar(&x.root, "root", false, "replace the root's keys")
+	f.BoolVar(&x.targets, "targets", false, "replace the key that releases")
+	f.BoolVar(&x.online, "online", false, "replace the keys of control")
+	f.StringVar(&x.to, "to", "", "new directory for the new offline keys")
+	f.IntVar(&x.roots, "root-keys", 0, "with --root: how many keys it has from now on (default: as many as now)")
+	f.IntVar(&x.threshold, "root-threshold", 0, "with --root: how many of them have to sign together (default: as many as now)")
 	return cmd
 }
 

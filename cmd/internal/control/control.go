@@ -246,12 +246,9 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA,
 	}
 	startRollouts(env, rolloutParts{client: kube, cache: informers, objects: objects, inventory: inv, grants: grants, store: store, clusters: clusters, fleet: fleetServer, readings: read, recorder: recorder})
 
-	edited := func(o client.Object, text string) { recorder.Event(o, corev1.EventTypeNormal, "Edited", text) }
-	tell, err := chronicle.New(chronicle.Options{Cache: informers, Timeline: told, Fleet: inv.Snapshot, TenantOf: clusters.tenantOf, Edited: edited, Logger: env.Log.With("part", "chronicle")})
-	if err != nil {
+	if err := startChronicle(env, chronicle.Options{Cache: informers, Timeline: told, Fleet: inv.Snapshot, TenantOf: clusters.tenantOf}, recorder); err != nil {
 		return err
 	}
-	env.Go("chronicle", tell.Run)
 
 	if err := desired.FeedWorkloads(ctx, desired.Workloads{Cache: informers, Client: objects, Offered: grants, Holds: stored.Holds, Logger: env.Log}, store); err != nil {
 		return err
@@ -262,6 +259,25 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA,
 	if err := fleetapi.Feed(ctx, informers, fleetServer); err != nil {
 		return err
 	}
+	return serveFleet(env, c, files, fleetServer)
+}
+
+// startChronicle tells the timeline of what happens to objects, and each object of its edits.
+func startChronicle(env *role.Env, o chronicle.Options, recorder record.EventRecorder) error {
+	o.Edited = func(edited client.Object, text string) {
+		recorder.Event(edited, corev1.EventTypeNormal, "Edited", text)
+	}
+	o.Logger = env.Log.With("part", "chronicle")
+	tell, err := chronicle.New(o)
+	if err != nil {
+		return err
+	}
+	env.Go("chronicle", tell.Run)
+	return nil
+}
+
+// serveFleet takes connections of regionals.
+func serveFleet(env *role.Env, c config.Config, files *identity.Files, fleetServer *fleetapi.Server) error {
 	ln, err := role.Listen("control.fleetListen", c.Control.FleetListen)
 	if err != nil {
 		return err
