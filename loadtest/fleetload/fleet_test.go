@@ -316,24 +316,16 @@ func TestAgentsOfTheFleet(t *testing.T) {
 	const sites = 20
 	c := newControl(t)
 	addr, _, _ := startGateway(t, c, "127.0.0.1:0")
-	f, err := New(Options{Sites: sites, Series: 10, MinBackoff: 20 * time.Millisecond, MaxBackoff: 200 * time.Millisecond, SoftwareStep: 50 * time.Millisecond, SoftwareBad: 0.2,
-		Server: addr, CAHash: identity.CAHash(c.ca.Cert), Token: "the token"})
+	f, stop, err := Join(t.Context(), Options{Sites: sites, Series: 10, MinBackoff: 20 * time.Millisecond, MaxBackoff: 200 * time.Millisecond, SoftwareStep: 50 * time.Millisecond, SoftwareBad: 0.2,
+		Server: addr, CAHash: identity.CAHash(c.ca.Cert), Token: "the token"}, 8)
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer stop()
 	bad := f.count((*site).bad)
 	if bad == 0 || bad > sites/2 {
 		t.Fatalf("%d of %d sites are bad", bad, sites)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer func() {
-		cancel()
-		f.Wait()
-	}()
-	if err := f.Register(ctx, 8); err != nil {
-		t.Fatal(err)
-	}
-	f.Connect(ctx)
 	want := func(version string, says map[string]int) {
 		t.Helper()
 		w := &software.Wanted{Component: "agent", Version: version, Files: []software.File{{Architecture: "any", Target: "agent/x", Digest: wire.DigestOf([]byte(version)), Size: 1}}}
