@@ -1,5 +1,5 @@
-import AxeBuilder from "@axe-core/playwright";
 import type { Page } from "@playwright/test";
+import { axe, faults } from "./axe";
 import { control, enter, expect, get, MOCK, sites, test } from "./fixtures";
 import { EXAMPLES } from "./routes.mjs";
 
@@ -127,12 +127,4 @@ for (const [name, open] of [...ROUTES, ...Object.entries(PAGES)].filter(([name])
     await page.emulateMedia({ colorScheme: "dark" });
     expect(await faults(axe(page).withRules(OF_COLOURS)), "in the dark theme").toEqual([]);
   });
-}
-
-/** Axe that does not list what passes. There are no frames here, so no second page to gather its results in. */
-const axe = (page: Page) => new AxeBuilder({ page }).options({ resultTypes: ["violations"] }).setLegacyMode();
-
-async function faults(asked: AxeBuilder): Promise<string[]> {
-  const { violations } = await asked.analyze();
-  return violations.map((v) => `${v.impact} ${v.id}: ${v.help}: ${v.nodes.map((n) => n.target.join(" ")).slice(0, 4).join(" | ")}`);
 }

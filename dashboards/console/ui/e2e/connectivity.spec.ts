@@ -1,7 +1,7 @@
-import AxeBuilder from "@axe-core/playwright";
 import type { Locator, Page } from "@playwright/test";
 import type { Link, LinkPage, Matrix } from "../src/api/types";
 import { formatCount, formatPercent, formatValue } from "../src/lib/format";
+import { axe, faults } from "./axe";
 import { control, expect, get, login, MOCK, sites, test } from "./fixtures";
 
 test.skip(!MOCK, "counts on the mock's sites");
@@ -45,7 +45,7 @@ test("links in a picture and one by one, by keyboard", async ({ page }) => {
   await expect(page.locator("[data-ready]")).toContainText(/links?, as of/);
   const regional = page.locator("[data-regional]").first();
   await expect(regional.locator("[data-group]").first()).toContainText("ms");
-  expect((await new AxeBuilder({ page }).analyze()).violations).toEqual([]);
+  expect(await faults(axe(page))).toEqual([]);
 
   // Each regional and group has the figures of its own links.
   const whole = await get<LinkPage>(page, "/api/v1/links?by=region");
@@ -93,7 +93,7 @@ test("links in a picture and one by one, by keyboard", async ({ page }) => {
     ["errors", "60 * label_join(sum by (target, reason) (rate(muster_agent_link_request_errors_total", "what", "/min", ["logs refused", "push unreachable"]],
   ] as const) await shows(page.locator(`[data-chart=${id}]`), asked(what), label, (v) => formatValue(v) + unit, lines);
   await expect(page.locator("[data-chart=round-trip] .chart")).toBeVisible();
-  expect((await new AxeBuilder({ page }).analyze()).violations).toEqual([]);
+  expect(await faults(axe(page))).toEqual([]);
   await page.getByRole("button", { name: "6 h" }).click();
   await expect(page).toHaveURL(/range=6h/);
 });
