@@ -176,6 +176,35 @@ test("of 10,000 sites only the rows in sight are in the document, and the last i
   await expect(page).toHaveURL(/\/sites\/site-00001\?tenant=acme/);
 });
 
+test("groups of sites are opened and gone through by keys", async ({ page }) => {
+  await login(page, "/sites?group=region");
+  const groups = page.locator(".inv-body [data-group]");
+  await expect(groups.nth(2)).toBeVisible();
+  const names = await groups.evaluateAll((all) => all.map((g) => g.getAttribute("data-group")!));
+  const focused = () => page.evaluate(() => document.activeElement?.getAttribute("data-group") ?? document.activeElement?.closest("[data-site]")?.getAttribute("data-site") ?? "");
+  await groups.first().focus();
+  await page.keyboard.press("ArrowDown");
+  await expect.poll(focused).toBe(names[1]);
+  expect(await page.locator('.inv-body :is(a, button, input):not([tabindex="-1"])').count()).toBe(1); // one way through with Tab
+  await page.keyboard.press("Enter");
+  await expect(groups.nth(1)).toHaveAttribute("aria-expanded", "true");
+  await expect(page.locator(rows).first()).toBeVisible();
+  const first = (await page.locator(rows).first().getAttribute("data-site"))!;
+  expect(await focused()).toBe(names[1]);
+  await page.keyboard.press("ArrowDown");
+  await expect.poll(focused).toBe(first);
+  await expect(page.locator(rows).first().getByRole("link")).toBeFocused();
+  await page.keyboard.press("ArrowUp");
+  await expect.poll(focused).toBe(names[1]);
+  await page.keyboard.press("End");
+  await expect.poll(focused).toBe(names.at(-1));
+  await page.keyboard.press("Home");
+  await expect.poll(focused).toBe(names[0]);
+  await page.keyboard.press("Space"); // one is open at a time
+  await expect(groups.first()).toHaveAttribute("aria-expanded", "true");
+  await expect(page.locator(".inv-body [aria-expanded=true]")).toHaveCount(1);
+});
+
 test("who may only read is offered nothing that would be refused, and reads why", async ({ page }) => {
   await control(page, "lacking", { "patch sites.muster.dev": ["acme", "globex"], "create silences.muster.dev": ["globex"] });
   await login(page, "/sites?q=colour%3Dred+tenant%3Dacme");
