@@ -79,7 +79,15 @@ type WorkloadSite struct {
 	// and, if it is asked for, those in which what it has is not what it should have. Absent:
 	// not known, or all of it.
 	Fields []string `json:"fields,omitempty"`
+	// NoFields is why none are named of what is otherwise: FieldsForbidden or FieldsNotKept.
+	NoFields string `json:"noFields,omitempty"`
 }
+
+// Why no fields are named.
+const (
+	FieldsForbidden = "Forbidden" // who asks may not get the object
+	FieldsNotKept   = "NotKept"   // the site has another version, usually an older one, which the control plane does not have any more
+)
 
 // WorkloadList is all of a virtual Kubernetes, by kind and name.
 type WorkloadList struct {

@@ -30,8 +30,9 @@ func vk8sDiffCmd(g *Globals) *cobra.Command {
 not got yet, and what somebody changed on it. Objects of all kinds are compared that are
 carried to sites. Sites that differ alike are one line; -o json has each with all of it.
 
-Fields are named, and never what is in them; of a Secret no keys either. Of what you may not
-read, no fields are told. What a site should have is shown by muster vk8s render. A site that
+Fields are named, and never what is in them; of a Secret no keys either, and older versions
+of Secrets are not kept: that a site has one is told, by its digest. Of what you may not
+read, it is told that fields are left out. What a site should have is shown by muster vk8s render. A site that
 is not connected is told of by what it said last, and named.
 
 The exit code is 0 if nothing differs, 1 if something does, and 2 on an error.`,
@@ -136,6 +137,10 @@ func diffTable(found []difference) table {
 		switch {
 		case d.Digest == "":
 			fields = "all of it"
+		case d.NoFields == wire.FieldsForbidden:
+			fields = "left out: you may not get it"
+		case d.NoFields == wire.FieldsNotKept:
+			fields = "older version, no longer kept to compare"
 		case fields == "":
 			fields = "not known"
 		}

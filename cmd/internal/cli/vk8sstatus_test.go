@@ -85,6 +85,10 @@ func TestDiffTable(t *testing.T) {
 	of("web", "h", true, false, "")
 	of("web", "i", true, true, "new")
 	of("db", "a", true, true, "new", "spec.replicas")
+	of("db", "b", true, true, "new")
+	found[len(found)-1].NoFields = wire.FieldsForbidden
+	of("db", "c", true, false, "old")
+	found[len(found)-1].NoFields = wire.FieldsNotKept
 	var got []string
 	for _, row := range diffTable(found).rows {
 		got = append(got, strings.Join(row, "|"))
@@ -96,6 +100,8 @@ func TestDiffTable(t *testing.T) {
 		"Deployment|web|h|yes|new|-|no|Ready|-|all of it",
 		"Deployment|web|i|yes|new|new|yes|Ready|-|not known",
 		"Deployment|db|a|yes|new|new|yes|Ready|-|spec.replicas",
+		"Deployment|db|b|yes|new|new|yes|Ready|-|left out: you may not get it",
+		"Deployment|db|c|yes|new|old|no|Ready|-|older version, no longer kept to compare",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

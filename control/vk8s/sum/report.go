@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"slices"
 	"strings"
@@ -23,7 +24,7 @@ import (
 
 // Handler answers below /muster/workloads of a virtual Kubernetes, as wire.Workload says.
 // namespace tells whose request it is, mayGet whether its user may read an object: who may
-// not is told no fields of it.
+// not is told no fields of it, and that they were left out.
 func (c *Controller) Handler(namespace func(context.Context) (string, bool), mayGet func(ctx context.Context, kind schema.GroupKind, name string) bool) http.Handler {
 	answer := func(w http.ResponseWriter, o any) {
 		w.Header().Set("Content-Type", "application/json")
@@ -38,8 +39,8 @@ func (c *Controller) Handler(namespace func(context.Context) (string, bool), may
 		}
 		items := c.List(ns, req.URL.Query().Get("site"))
 		for i := range items {
-			if hasFields(items[i]) && !mayGet(req.Context(), schema.GroupKind{Group: items[i].Group, Kind: items[i].Kind}, items[i].Name) {
-				dropFields(items[i])
+			if !mayGet(req.Context(), schema.GroupKind{Group: items[i].Group, Kind: items[i].Kind}, items[i].Name) {
+				hide(items[i])
 			}
 		}
 		answer(w, wire.WorkloadList{Items: items})
@@ -56,7 +57,7 @@ func (c *Controller) Handler(namespace func(context.Context) (string, bool), may
 			return
 		}
 		if !mayGet(req.Context(), schema.GroupKind{Group: one.Group, Kind: one.Kind}, one.Name) {
-			dropFields(one)
+			hide(one)
 		} else if req.URL.Query().Has("fields") {
 			c.compare(req.Context(), one)
 		}
@@ -68,15 +69,27 @@ func (c *Controller) Handler(namespace func(context.Context) (string, bool), may
 	return mux
 }
 
-func hasFields(w wire.Workload) bool {
-	return slices.ContainsFunc(w.Sites, func(s wire.WorkloadSite) bool { return len(s.Fields) > 0 })
-}
-
-func dropFields(w wire.Workload) {
+// hide leaves out what who may not get an object is not told of it, and says so where there
+// may have been something: fields, and what a site says of a Secret in words, among which
+// may be its keys.
+func hide(w wire.Workload) {
 	for i := range w.Sites {
-		w.Sites[i].Fields = nil
+		s := &w.Sites[i]
+		if s.Fields = nil; s.Drifted || s.Digest != "" && s.Digest != s.Wanted {
+			s.NoFields = wire.FieldsForbidden
+		}
+		if isSecret(w) {
+			s.Message = ""
+		}
+	}
+	for i := range w.Reasons {
+		if isSecret(w) {
+			w.Reasons[i].Message = ""
+		}
 	}
 }
+
+func isSecret(w wire.Workload) bool { return w.Group == "" && w.Kind == "Secret" }
 
 // maxCompared bounds how many pairs of contents a request has compared: sites that have, and
 // should have, the same share one.
@@ -86,34 +99,43 @@ const maxCompared = 100
 // differs, as far as both contents are still at hand. It asks no site.
 func (c *Controller) compare(ctx context.Context, w wire.Workload) {
 	type pair struct{ has, wanted string }
-	known := map[pair][]string{}
+	type answer struct {
+		fields []string
+		none   string
+	}
+	known := map[pair]answer{}
 	for i := range w.Sites {
 		s := &w.Sites[i]
 		if s.Digest == "" || s.Digest == s.Wanted {
 			continue
 		}
 		p := pair{s.Digest, s.Wanted}
-		fields, there := known[p]
+		is, there := known[p]
 		if !there && len(known) < maxCompared {
-			fields = c.differing(ctx, w.Kind, p.has, p.wanted)
-			known[p] = fields
+			is.fields, is.none = c.differing(ctx, w.Kind, p.has, p.wanted)
+			known[p] = is
 		}
-		s.Fields = fields // what somebody changed counts from what it has, which is something else
+		s.Fields, s.NoFields = is.fields, is.none // what somebody changed counts from what it has, which is something else
 	}
 }
 
-func (c *Controller) differing(ctx context.Context, kind, has, wanted string) []string {
+// differing names the fields, or says why it can't. Older versions of Secrets are not kept at
+// all, so that of these it never can.
+func (c *Controller) differing(ctx context.Context, kind, has, wanted string) (fields []string, none string) {
 	var one, other map[string]any
 	for digest, to := range map[string]*map[string]any{wanted: &one, has: &other} {
 		b, err := c.o.Content(ctx, digest)
-		if err != nil || json.Unmarshal(b, to) != nil {
-			return nil
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && digest == has:
+			none = wire.FieldsNotKept
+		case err != nil || json.Unmarshal(b, to) != nil:
+			return nil, ""
 		}
 	}
-	if !sameObject(one, other) {
-		return nil
+	if none != "" || !sameObject(one, other) {
+		return nil, none
 	}
-	return workload.Differing(kind, one, other)
+	return workload.Differing(kind, one, other), ""
 }
 
 // sameObject is whether two contents are of one object: a site may say that it has what is another's.

@@ -3,8 +3,8 @@ package sum
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"io/fs"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -449,7 +449,7 @@ func TestFieldsThatDiffer(t *testing.T) {
 		Online: online,
 		Content: func(_ context.Context, digest string) ([]byte, error) {
 			if contents[digest] == "" {
-				return nil, errors.New("it is gone")
+				return nil, fs.ErrNotExist
 			}
 			return []byte(contents[digest]), nil
 		},
@@ -477,14 +477,14 @@ func TestFieldsThatDiffer(t *testing.T) {
 		}
 		var out []string
 		for _, s := range one.Sites {
-			out = append(out, fmt.Sprint(s.Site, s.Fields))
+			out = append(out, fmt.Sprint(s.Site, s.Fields, s.NoFields))
 		}
 		return strings.Join(out, " ")
 	}
 	for path, want := range map[string]string{
-		"/Deployment.apps/web?fields=1": "bern[data spec.template.spec.containers[web].image] oslo[] paris[] rome[spec.replicas] zug[]",
+		"/Deployment.apps/web?fields=1": "bern[data spec.template.spec.containers[web].image] oslo[]NotKept paris[] rome[spec.replicas] zug[]",
 		"/Deployment.apps/web":          "bern[] oslo[] paris[] rome[spec.replicas] zug[]",
-		"/Secret/key?fields=1":          "bern[data spec] oslo[] paris[] rome[spec.replicas] zug[]",
+		"/Secret/key?fields=1":          "bern[data spec] oslo[]NotKept paris[] rome[spec.replicas] zug[]",
 		"?site=rome":                    "rome[spec.replicas]",
 	} {
 		if got := get(path); got != want {
