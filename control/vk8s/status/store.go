@@ -23,6 +23,7 @@ import (
 	"unique"
 
 	"github.com/google/btree"
+	"google.golang.org/protobuf/types/known/timestamppb"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -564,26 +565,33 @@ func (t *table) remove(it *item) {
 	t.record(it, change{version: t.store.version, was: it, shared: &shared{}})
 }
 
-// clamp bounds what a site says of an item.
+// clamp is what is kept of what a site says of an item: bounded, and a copy, since a part of
+// what came holds all of it in memory, and so do fields that this version does not know.
 func (s *Store) clamp(w *wire.WorkloadStatus) *wire.WorkloadStatus {
-	if len(w.GetStatus()) > s.o.Limits.StatusBytes {
-		w.Status = nil
+	out := &wire.WorkloadStatus{Name: w.GetName(), State: w.GetState(), Drifted: w.GetDrifted(),
+		Digest: cut(w.GetDigest(), 64), Wanted: cut(w.GetWanted(), 64), Reason: cut(w.GetReason(), 64), Message: cut(w.GetMessage(), 1024)}
+	if len(w.GetStatus()) <= s.o.Limits.StatusBytes {
+		out.Status = w.GetStatus()
 	}
-	if !slices.Contains(workload.States, workload.State(w.GetState())) {
-		w.State = string(workload.Progressing)
+	if !slices.Contains(workload.States, workload.State(out.State)) {
+		out.State = string(workload.Progressing)
 	}
-	w.Digest, w.Wanted = cut(w.GetDigest(), 64), cut(w.GetWanted(), 64)
-	w.Reason, w.Message = cut(w.GetReason(), 64), cut(w.GetMessage(), 1024)
-	w.Changed = w.GetChanged()[:min(len(w.GetChanged()), workload.MaxFields)]
-	for i, field := range w.GetChanged() {
-		w.Changed[i] = cut(field, workload.MaxField)
+	if t := w.GetSince(); t != nil {
+		out.Since = &timestamppb.Timestamp{Seconds: t.GetSeconds(), Nanos: t.GetNanos()}
 	}
-	return w
+	if n := min(len(w.GetChanged()), workload.MaxFields); n > 0 {
+		out.Changed = make([]string, n)
+		for i := range out.Changed {
+			out.Changed[i] = cut(w.GetChanged()[i], workload.MaxField)
+		}
+	}
+	return out
 }
 
+// cut bounds a text, and takes what is no text from it. What is left of a longer one is a copy.
 func cut(s string, n int) string {
 	if len(s) > n {
-		s = s[:n]
+		s = strings.Clone(s[:n])
 	}
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
