@@ -78,7 +78,11 @@ func (o object) size() int {
 		return len(o.mirrored.Object) + len(o.mirrored.Namespace) + len(o.mirrored.Name) + 32
 	}
 	w := o.workload
-	return len(w.Name) + len(w.Digest) + len(w.Wanted) + len(w.Message) + len(w.Status) + 64
+	n := len(w.Name) + len(w.Digest) + len(w.Wanted) + len(w.State) + len(w.Reason) + len(w.Message) + len(w.Status) + len(w.ProtoReflect().GetUnknown()) + 64
+	for _, field := range w.Changed {
+		n += len(field) + 16
+	}
+	return n
 }
 
 // New returns an empty Mirror. wake, which must be quick, is called when there is
