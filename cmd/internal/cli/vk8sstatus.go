@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -103,7 +104,12 @@ func vk8sStatusCmd(g *Globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status NAMESPACE/NAME [KIND/NAME]", Short: "Show what became of workloads on their sites", Args: cobra.RangeArgs(1, 2),
 		Long: `Show what became of each object of a virtual Kubernetes on its sites, or of one object on
-each site, with the reason where it is not ready.`,
+each site, with the reason where it is not ready.
+
+IN SYNC tells for each site whether it has the object as it is here, for objects of all kinds:
+for those, such as ConfigMaps, Secrets and NetworkPolicies, which have no status with
+conditions it is what SitesInSync is to others. How many sites have it so is said at the end.
+What differs is shown by muster vk8s diff, whose exit code is 0 once nothing does.`,
 		Example: "  muster vk8s status shop/vk8s\n  muster vk8s status shop/vk8s deployment/web -o json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			vk, err := g.virtualKubernetes(cmd.Context(), args[0])
@@ -125,7 +131,11 @@ each site, with the reason where it is not ready.`,
 			if err := g.report(cmd.Context(), vk, "workloads/"+path, &w); err != nil {
 				return err
 			}
-			return g.print(cmd.OutOrStdout(), w, siteTable(w.Sites))
+			if err := g.print(cmd.OutOrStdout(), w, siteTable(w.Sites)); err != nil {
+				return err
+			}
+			saySync(cmd.ErrOrStderr(), w)
+			return nil
 		},
 	}
 	g.AddFlags(cmd)
@@ -165,12 +175,44 @@ func podsCell(p wire.WorkloadPods) string {
 }
 
 func siteTable(list []wire.WorkloadSite) table {
-	t := table{header: []string{"SITE", "ONLINE", "STATE", "PODS", "SINCE", "REASON", "MESSAGE", "WANTED", "HAS"}, wide: 7}
+	t := table{header: []string{"SITE", "ONLINE", "STATE", "IN SYNC", "PODS", "SINCE", "REASON", "MESSAGE", "WANTED", "HAS"}, wide: 8}
 	for _, s := range list {
 		since := metav1.NewTime(s.Since)
-		t.rows = append(t.rows, []string{s.Site, yesNo(s.Online), s.State, podsCell(s.Pods), age(&since), orDash(s.Reason), orDash(s.Message), shortDigest(s.Wanted), shortDigest(s.Digest)})
+		t.rows = append(t.rows, []string{s.Site, yesNo(s.Online), s.State, syncCell(s), podsCell(s.Pods), age(&since), orDash(s.Reason), orDash(s.Message), shortDigest(s.Wanted), shortDigest(s.Digest)})
 	}
 	return t
+}
+
+// syncCell tells whether a site has an object as it should be there, and else why not.
+func syncCell(s wire.WorkloadSite) string {
+	switch {
+	case s.Digest == "":
+		return "no: not there"
+	case s.Digest != s.Wanted:
+		return "no: another version"
+	case s.Drifted:
+		return "no: changed there"
+	}
+	return "yes"
+}
+
+// saySync tells of how many sites have an object as it should be there, and names those that
+// have not.
+func saySync(out io.Writer, w wire.Workload) {
+	var not []string
+	for _, s := range w.Sites {
+		if syncCell(s) != "yes" {
+			not = append(not, s.Site)
+		}
+	}
+	switch n := len(w.Sites); {
+	case n == 0:
+		fmt.Fprintln(out, "no site is a member of its virtual sites")
+	case len(not) == 0:
+		fmt.Fprintf(out, "in sync on %d of %d sites\n", n, n)
+	default:
+		fmt.Fprintf(out, "in sync on %d of %d sites; not on %s\n", n-len(not), n, fewNames(not))
+	}
 }
 
 func yesNo(b bool) string { return map[bool]string{true: "yes", false: "no"}[b] }

@@ -70,6 +70,38 @@ func TestWorkloadTables(t *testing.T) {
 	}
 }
 
+// TestStatusTellsWhoIsInSync for kinds without conditions as for others: who has not got an
+// object, who has another version, and where somebody changed it are told apart, whatever its
+// state.
+func TestStatusTellsWhoIsInSync(t *testing.T) {
+	for kind, group := range map[string]string{"ConfigMap": "", "Secret": "", "Service": "", "NetworkPolicy": "networking.k8s.io", "Ingress": "networking.k8s.io", "PersistentVolumeClaim": "", "Deployment": "apps"} {
+		w := wire.Workload{Kind: kind, Group: group, Name: "x", Sites: []wire.WorkloadSite{
+			{Site: "bern", Wanted: "new", Digest: "new", State: "Ready", Online: true},
+			{Site: "oslo", Wanted: "new", Digest: "new", State: "Ready", Online: true, Drifted: true},
+			{Site: "paris", Wanted: "new", Digest: "old", State: "Ready"},
+			{Site: "rome", Wanted: "new", State: "Failed", Online: true}}}
+		var got []string
+		table := siteTable(w.Sites)
+		at := slices.Index(table.header, "IN SYNC")
+		if at < 0 || at >= table.wide {
+			t.Fatalf("IN SYNC is not shown: %v", table.header)
+		}
+		for _, row := range table.rows {
+			got = append(got, row[0]+" "+row[at])
+		}
+		if want := []string{"bern yes", "oslo no: changed there", "paris no: another version", "rome no: not there"}; !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", kind, got, want)
+		}
+		for n, want := range []string{"no site is a member of its virtual sites\n", "in sync on 1 of 1 sites\n", "in sync on 1 of 2 sites; not on oslo\n", "in sync on 1 of 3 sites; not on oslo,paris\n"} {
+			var out bytes.Buffer
+			saySync(&out, wire.Workload{Kind: kind, Group: group, Sites: w.Sites[:n]})
+			if out.String() != want {
+				t.Errorf("%s: %q, want %q", kind, out.String(), want)
+			}
+		}
+	}
+}
+
 // TestDiffTable: sites that differ alike are one line with the fields, others are not taken
 // for them, and who is not connected is named whatever comes of the rest.
 func TestDiffTable(t *testing.T) {

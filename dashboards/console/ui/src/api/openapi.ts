@@ -1864,6 +1864,8 @@ export interface components {
             drifted?: boolean;
             /** @description Those that somebody changed on the site, never what is in them */
             fields?: string[];
+            /** @description Why none are named where something is otherwise: Forbidden, to who may not get the object, or NotKept */
+            noFields?: string;
         };
         Workload: {
             /** @example apps */
