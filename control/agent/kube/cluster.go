@@ -270,5 +270,9 @@ func explain(err error, gvk schema.GroupVersionKind, version string) error {
 }
 
 func unknownKind(gvk schema.GroupVersionKind, version string) error {
-	return refuse(reasonUnknownKind, "the site's Kubernetes (%s) does not know %s of %s; install what brings it there, and it is applied", version, gvk.Kind, gvk.GroupVersion())
+	what := "what brings it"
+	if strings.Contains(gvk.Group, ".") && !strings.HasSuffix(gvk.Group, ".k8s.io") {
+		what = fmt.Sprintf("the CustomResourceDefinition of %s, with the version %s,", gvk.GroupKind(), gvk.Version)
+	}
+	return refuse(reasonUnknownKind, "the site's Kubernetes (%s) does not know %s of %s; install %s there, and it is applied", version, gvk.Kind, gvk.GroupVersion(), what)
 }

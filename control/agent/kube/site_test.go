@@ -629,7 +629,7 @@ func TestOnASite(t *testing.T) {
 		s.t = t
 		thing := "Thing.e.com/" + ns + "/one"
 		s.put(fmt.Sprintf(`{"apiVersion":"e.com/v1","kind":"Thing","metadata":{"name":"one","namespace":%q},"spec":{"a":1}}`, ns))
-		s.is(thing, workload.Failed, "does not know Thing of e.com/v1")
+		s.is(thing, workload.Failed, "does not know Thing of e.com/v1; install the CustomResourceDefinition of Thing.e.com, with the version v1, there, and it is applied")
 		s.apply(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"things.e.com"},"spec":{"group":"e.com","scope":"Namespaced","names":{"plural":"things","kind":"Thing","singular":"thing","listKind":"ThingList"},
 			"versions":[{"name":"v1","served":true,"storage":true,"subresources":{"status":{}},"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`)
 		s.is(thing, workload.Failed, "Forbidden")
