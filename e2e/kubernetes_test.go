@@ -75,6 +75,7 @@ func TestKubernetes(t *testing.T) {
 	t.Run("a name clash", func(t *testing.T) { testClash(t, f) })
 	t.Run("a site whose API server was down", func(t *testing.T) { testOutage(t, f) })
 	t.Run("a site that joins later", func(t *testing.T) { testLateSite(t, f) })
+	t.Run("a virtual host between two clusters", func(t *testing.T) { testVirtualHost(t, f) })
 	t.Run("all kinds", func(t *testing.T) { testKinds(t, f) })
 	t.Run("a quota on a site", func(t *testing.T) { testQuota(t, f) })
 	t.Run("Helm", func(t *testing.T) { testHelm(t, f) })
@@ -460,9 +461,19 @@ func (f *clusters) join(name string) {
 	f.t.Helper()
 	c := kubesite.Start(f.t, kubesite.Options{Nodes: 2, Prefix: "n"})
 	token := f.muster("token", "create", "--auto-approve", "--label", "region=eu", "--token-only", "-T", "main")
-	manifest := f.muster("site", "manifest", "--token", token, "--server", f.gateway, "--site", name, "--features", "workloads")
-	if _, err := kubesite.Join(f.t.Context(), c.Config, manifest, token, f.path("sites", name), ""); err != nil {
+	manifest := f.muster("site", "manifest", "--token", token, "--server", f.gateway, "--site", name, "--features", "workloads,virtualhosts")
+	config, err := kubesite.Join(f.t.Context(), c.Config, manifest, token, f.path("sites", name), "")
+	if err != nil {
 		f.t.Fatal(err)
+	}
+	if own := ownAddress(f.t); own != "" { // where its pods would reach muster-edge
+		edge, err := os.ReadFile(config)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		if err := os.WriteFile(config, bytes.Replace(edge, []byte("kubernetes:\n"), []byte("kubernetes:\n  address: "+own+"\n"), 1), 0o600); err != nil {
+			f.t.Fatal(err)
+		}
 	}
 	f.sites[name] = c
 	f.startEdge(name)
