@@ -20,20 +20,42 @@ import (
 
 // FreeAddr returns a HOST:PORT of the loopback interface that nobody listened on a
 // moment ago, for what can't be given a listener. The port is none of those that systems
-// give to outgoing connections, of which a busy machine opens many in that moment.
+// give to outgoing connections, of which a busy machine opens many in that moment, and until
+// the test ends it is given to no other, in other processes neither.
 func FreeAddr(t testing.TB) string {
 	t.Helper()
 	const first, ephemeral = 10_000, 32_768 // as Linux has it (ip_local_port_range)
-	var err error
-	for range 100 {
-		var ln net.Listener
-		if ln, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(first+rand.IntN(ephemeral-first)))); err == nil {
-			defer ln.Close()
-			return ln.Addr().String()
-		}
+	given, err := cacheDir("ports")
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal(err)
+	for range 100 {
+		port := strconv.Itoa(first + rand.IntN(ephemeral-first))
+		lock, held := disk.LockFile(filepath.Join(given, port))
+		if held != nil {
+			continue
+		}
+		ln, used := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port))
+		if used != nil {
+			_ = lock.Close()
+			continue
+		}
+		defer ln.Close()
+		t.Cleanup(func() { _ = lock.Close() })
+		return ln.Addr().String()
+	}
+	t.Fatal("of a hundred ports none is free")
 	return ""
+}
+
+// cacheDir is the directory for tests in the user's cache, or one in it.
+func cacheDir(elem ...string) (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(append([]string{cache, "muster-test"}, elem...)...)
+	return dir, os.MkdirAll(dir, 0o755)
 }
 
 // Cached returns the directory of that name in the user's cache. The first to ask has
@@ -41,12 +63,8 @@ func FreeAddr(t testing.TB) string {
 // in other processes too, wait for that. What fill depends on belongs in the name. A
 // file in its place, from a version of the tests that kept one, is replaced.
 func Cached(name string, fill func(dir string) error) (string, error) {
-	cache, err := os.UserCacheDir()
+	parent, err := cacheDir()
 	if err != nil {
-		return "", err
-	}
-	parent := filepath.Join(cache, "muster-test")
-	if err := os.MkdirAll(parent, 0o755); err != nil {
 		return "", err
 	}
 	dir := filepath.Join(parent, name)

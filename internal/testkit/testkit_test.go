@@ -33,3 +33,15 @@ func TestCached(t *testing.T) {
 		t.Errorf("filled %d times", fills)
 	}
 }
+
+// Of a thousand that are free, many are drawn twice; each is given once, until the test ends.
+func TestFreeAddrIsGivenOnce(t *testing.T) {
+	given := map[string]bool{}
+	for range 1000 {
+		addr := FreeAddr(t)
+		if given[addr] {
+			t.Fatalf("%s is given twice", addr)
+		}
+		given[addr] = true
+	}
+}
