@@ -116,6 +116,9 @@ spec: {virtualHost: db-global, virtualSites: [shared/asking]}
 	if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("a connection that was open as the policy went: %v", err)
 	}
+	if err := f.kube.CoreV1().Services(shopNamespace).Delete(t.Context(), "db", metav1.DeleteOptions{}); err != nil {
+		t.Error(err)
+	}
 	testkit.Eventually(t, "its name is gone", func() error {
 		_, err := f.sites["paris"].Client.CoreV1().Services(shopNamespace).Get(t.Context(), "db-global", metav1.GetOptions{})
 		if !apierrors.IsNotFound(err) {
