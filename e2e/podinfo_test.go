@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -25,6 +26,15 @@ import (
 // site as the chart says it, and nothing else of it stays.
 func testPodinfo(t *testing.T, f *clusters) {
 	const chart = "./testdata/podinfo"
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("of its Deployment:\n%s", f.muster("vk8s", "status", "shop/prod", "deployment/podinfo", "-o", "json", "-T", "main"))
+			for site, c := range f.sites {
+				d, err := c.Client.AppsV1().Deployments(shopNamespace).Get(context.Background(), "podinfo", metav1.GetOptions{})
+				t.Logf("on %s: %+v, %v", site, d, err)
+			}
+		}
+	})
 	helm := f.program(t, kubectl.Helm(t))
 	helm.run(t, "install", "podinfo", chart, "--set", "hooks.postInstall.job.enabled=true", "--wait", "--timeout", "2m")
 	plain := manifest(t, helm)
