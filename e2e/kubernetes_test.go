@@ -466,7 +466,7 @@ func (f *clusters) join(name string) {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	if own := ownAddress(f.t); own != "" { // where its pods would reach muster-edge
+	if own := testkit.OwnAddress(f.t); own != "" { // where its pods would reach muster-edge
 		edge, err := os.ReadFile(config)
 		if err != nil {
 			f.t.Fatal(err)

@@ -23,25 +23,10 @@ import (
 	"muster.dev/muster/internal/testkit/kubesite"
 )
 
-// ownAddress is one of this machine that an EndpointSlice may have; "": it has none but loopback.
-func ownAddress(t *testing.T) string {
-	t.Helper()
-	addrs, err := net.InterfaceAddrs()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, a := range addrs {
-		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && n.IP.IsGlobalUnicast() {
-			return n.IP.String()
-		}
-	}
-	return ""
-}
-
 // testVirtualHost: a Service that stands on one cluster is reached from another by name, through
 // the regional, for as long as a policy says so, and from no third.
 func testVirtualHost(t *testing.T, f *clusters) {
-	own := ownAddress(t)
+	own := testkit.OwnAddress(t)
 	if own == "" {
 		t.Skip("this machine has no address but loopback, which no EndpointSlice may have")
 	}

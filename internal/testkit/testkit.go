@@ -48,6 +48,21 @@ func FreeAddr(t testing.TB) string {
 	return ""
 }
 
+// OwnAddress is one of this machine that an EndpointSlice may have; "": it has none but loopback.
+func OwnAddress(t testing.TB) string {
+	t.Helper()
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && n.IP.IsGlobalUnicast() {
+			return n.IP.String()
+		}
+	}
+	return ""
+}
+
 // cacheDir is the directory for tests in the user's cache, or one in it.
 func cacheDir(elem ...string) (string, error) {
 	cache, err := os.UserCacheDir()

@@ -27,27 +27,14 @@ import (
 	"muster.dev/muster/internal/workload"
 )
 
-// ownAddress is one of this machine that an EndpointSlice may have.
-func ownAddress(t *testing.T) string {
-	t.Helper()
-	addrs, err := net.InterfaceAddrs()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, a := range addrs {
-		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && n.IP.IsGlobalUnicast() {
-			return n.IP.String()
-		}
-	}
-	t.Skip("this machine has no address but loopback")
-	return ""
-}
-
 // TestHosts: names of virtual hosts on a real API server, with the rights that the chart
 // grants and no others.
 func TestHosts(t *testing.T) {
 	t.Parallel() // it waits most of the time
-	address := ownAddress(t)
+	address := testkit.OwnAddress(t)
+	if address == "" {
+		t.Skip("this machine has no address but loopback")
+	}
 	c := kubesite.Start(t, kubesite.Options{Nodes: 1})
 	ctx := t.Context()
 	must := func(err error) {
